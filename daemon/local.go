@@ -1,0 +1,136 @@
+package daemon
+
+import (
+	"context"
+	"time"
+)
+
+// Local is the Client inside the daemon's own process: a write is an event with
+// a reply, a read is a View.
+type Local struct {
+	reads
+	who    Principal
+	ask    func(ctx context.Context, c Command) (any, error)
+	snap   func() *Snapshot
+	chance Chance
+}
+
+var _ Client = Local{}
+
+// Desk is what a Local needs of its daemon.
+type Desk struct {
+	Store    Store
+	Logs     Logs
+	Clock    Clock
+	Chance   Chance
+	About    About
+	Ask      func(ctx context.Context, c Command) (any, error)
+	Snapshot func() *Snapshot
+}
+
+// For returns the Client of one principal.
+func (k Desk) For(who Principal) Local {
+	return Local{reads: reads{store: k.Store, logs: k.Logs, clock: k.Clock, about: k.About},
+		who: who, ask: k.Ask, snap: k.Snapshot, chance: k.Chance}
+}
+
+func tell[T any](ctx context.Context, l Local, c Command) (T, error) {
+	result, err := l.ask(ctx, c)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return result.(T), nil
+}
+
+// Enqueue implements Client. What can be refused without the store is refused
+// here, before an id is drawn.
+func (l Local) Enqueue(ctx context.Context, key string, r EnqueueRequest) (Enqueued, error) {
+	c, err := newEnqueue(l.clock.Now(), l.chance, l.who.Actor, key, r)
+	if err != nil {
+		return Enqueued{}, err
+	}
+	if l.who.Job != nil {
+		c.Parent = l.who.Job.ID
+	}
+	return tell[Enqueued](ctx, l, c)
+}
+
+func newEnqueue(now time.Time, chance Chance, actor, key string, r EnqueueRequest) (Enqueue, error) {
+	r, err := r.normal()
+	if err == nil {
+		err = checkKey(key)
+	}
+	if err != nil {
+		return Enqueue{}, err
+	}
+	return Enqueue{ID: NewID("job", now, chance), Attempt: NewID("att", now, chance), Actor: actor,
+		IdemKey: key, Request: r}, nil
+}
+
+// Cancel implements Client.
+func (l Local) Cancel(ctx context.Context, ref string) (CancelAnswer, error) {
+	j, err := l.Job(ctx, ref)
+	if err != nil {
+		return CancelAnswer{}, err
+	}
+	j, err = tell[Job](ctx, l, Cancel{Job: j.ID, Actor: l.who.Actor})
+	return CancelAnswer{Job: j}, err
+}
+
+// Cordon implements Client.
+func (l Local) Cordon(ctx context.Context, reason, why string) (CordonAnswer, error) {
+	all, err := tell[[]Cordon](ctx, l, SetCordon{Reason: reason, Actor: l.who.Actor, Why: why})
+	return CordonAnswer{Cordons: all}, err
+}
+
+// Uncordon implements Client.
+func (l Local) Uncordon(ctx context.Context, reason string) (CordonAnswer, error) {
+	all, err := tell[[]Cordon](ctx, l, LiftCordon{Reason: reason, Actor: l.who.Actor})
+	if all == nil {
+		all = []Cordon{}
+	}
+	return CordonAnswer{Cordons: all}, err
+}
+
+// Status implements Client.
+func (l Local) Status(ctx context.Context) (Status, error) {
+	st, err := l.status(ctx)
+	if err != nil {
+		return st, err
+	}
+	s, boot := l.snap(), l.clock.Boot()
+	st.Daemon = s.status(boot)
+	st.Lease = s.report(st.Lease, boot)
+	return st, nil
+}
+
+// Lease implements Client.
+func (l Local) Lease(ctx context.Context) (LeaseReport, error) {
+	st, err := l.Status(ctx)
+	return st.Lease, err
+}
+
+func (s *Snapshot) status(boot Boottime) *DaemonStatus {
+	return &DaemonStatus{
+		Host: s.Identity.Host, PID: s.Identity.PID, Incarnation: s.Identity.Incarnation, Role: s.Role,
+		Ready: s.Ready(boot), Doubt: s.Doubt, Stopping: s.StopWhy, Keeper: s.Keeper, Unacked: s.Unacked,
+		Running: s.Running, Limit: s.Limit, Waiting: s.Waiting, NextWake: s.Wake.Why,
+		NextWakeMs: max(0, s.Wake.At.Sub(boot).Milliseconds()), Counters: s.Counters,
+	}
+}
+
+// Ready says whether the daemon is the active one, as far as its trust goes.
+func (s *Snapshot) Ready(boot Boottime) bool { return s.Role == Active && boot < s.TrustUntil }
+
+func (s *Snapshot) report(r LeaseReport, boot Boottime) LeaseReport {
+	r.HeldHere = s.Holds() && r.Holder == s.Identity.Holder && r.Epoch == s.Epoch
+	r.Missed, r.ClockSteps, r.FencedWrites = s.Missed, s.Counters.ClockSteps, s.Counters.FencedWrites
+	if s.Holds() {
+		r.TrustLeftMs = max(0, s.TrustUntil.Sub(boot).Milliseconds())
+	}
+	if s.Role == Watching && r.State == LeaseHeld && s.TakeableAt > boot {
+		r.TakeableInMs = s.TakeableAt.Sub(boot).Milliseconds()
+	}
+	return r
+}

@@ -1,0 +1,81 @@
+package daemon
+
+import (
+	"strconv"
+	"time"
+)
+
+// clockWatch notices when the two clocks disagree about how much time passed,
+// and when the loop was away for longer than a renewal.
+type clockWatch struct {
+	last       Instant
+	seen       bool
+	suspicious bool // a renewal must succeed before anything else is done (L7)
+}
+
+// stepTolerance is how far wall and boot clock may drift apart between two
+// Steps before it counts as a step of the wall clock.
+const stepTolerance = time.Second
+
+func (d *Daemon) observe(now Instant) {
+	w := &d.clocks
+	w.suspicious = false
+	if w.seen {
+		boot := now.Boot.Sub(w.last.Boot)
+		wall := now.Wall.Sub(w.last.Wall)
+		if diff := wall - boot; diff > stepTolerance || diff < -stepTolerance {
+			w.suspicious = true
+			d.count.ClockSteps++
+			d.log.Warn("the wall clock stepped", "by", diff.Round(time.Millisecond))
+		}
+		if boot > d.cfg.Terms.Renew && d.role != Watching {
+			w.suspicious = true
+			d.count.Gaps++
+			d.log.Warn("the loop was away", "for", boot.Round(time.Millisecond))
+		}
+	}
+	w.last, w.seen = now, true
+}
+
+// plan says when the next Step is wanted, and why: the earliest of all reasons.
+func (d *Daemon) plan(now Instant) Wakeup {
+	next := Wakeup{At: now.Boot.Add(d.cfg.Poll), Why: "poll"}
+	sooner := func(at Boottime, why string) {
+		if at < d.retry {
+			at, why = d.retry, "retry"
+		}
+		if at < next.At {
+			next = Wakeup{At: at, Why: why}
+		}
+	}
+	switch d.role {
+	case Watching:
+		if d.sight.seen && d.sight.row.State == LeaseHeld {
+			sooner(d.sight.since.Add(d.sight.patience(d.cfg.Terms)), "takeover")
+		}
+	case Booting, Active, Releasing:
+		if d.queue.len() > 0 || !d.loaded || d.keeper.fresh {
+			sooner(now.Boot, "events wait")
+		}
+		sooner(d.tenure.tried.Add(d.cfg.Terms.Renew), "renew")
+		if d.stop.level == 1 {
+			sooner(d.stop.deadline, "drain grace")
+		}
+		next = d.hurry(next)
+	}
+	return next
+}
+
+// hurry makes sure that the end of trust is not slept through, whatever else
+// waits.
+func (d *Daemon) hurry(next Wakeup) Wakeup {
+	if d.tenure.until < next.At {
+		return Wakeup{At: d.tenure.until, Why: "end of trust"}
+	}
+	if d.role == Booting && d.keeper.instance != "" && d.loaded && d.queue.len() == 0 && d.retry <= d.clocks.last.Boot {
+		return Wakeup{At: d.clocks.last.Boot, Why: "sweep"}
+	}
+	return next
+}
+
+func formatInt(n int64) string { return strconv.FormatInt(n, 10) }

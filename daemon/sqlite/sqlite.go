@@ -1,0 +1,318 @@
+// Package sqlite keeps a daemon's tables in one SQLite file.
+//
+// Rules of this package:
+//   - busy_timeout comes first among the pragmas: without it the others fail on a
+//     busy file.
+//   - Every writer begins IMMEDIATE. A deferred transaction that reads and then
+//     writes is refused at once when somebody else wrote in between, whatever the
+//     timeout.
+//   - There is one writing connection and a small pool of read-only ones.
+//   - Nothing opens the file but SQLite: closing any other descriptor of it would
+//     drop SQLite's locks.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"modernc.org/sqlite"
+
+	"github.com/exocomp/exocomp/daemon"
+)
+
+var _ daemon.Store = (*Store)(nil)
+
+// Options say which database, and how.
+type Options struct {
+	Path     string        // of the file; or
+	Memory   string        // name of an in-memory database of this process, which ends with its last handle
+	Busy     time.Duration // how long to wait for the write lock of another handle; default 2 s
+	ReadOnly bool          // Update fails
+}
+
+// Store is a daemon.Store over one database. It is safe for concurrent use;
+// Updates wait for each other.
+type Store struct {
+	opts    Options
+	writers *sql.DB
+	readers *sql.DB
+
+	mu      sync.Mutex
+	conn    *sql.Conn // the writing connection
+	stmts   map[string]*sql.Stmt
+	fenced  daemon.Guard // what stands in temp.fence of conn
+	current bool         // the schema is the newest that this binary knows
+}
+
+// Open opens a database that Create made. It refuses one with a schema that is
+// newer than this binary, or that is no such database.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	if o.Busy == 0 {
+		o.Busy = 2 * time.Second
+	}
+	if err := o.exists(); err != nil {
+		return nil, err
+	}
+	s := &Store{opts: o, stmts: map[string]*sql.Stmt{}}
+	err := s.open(ctx)
+	if err != nil {
+		s.Close()
+		return nil, o.explain(err)
+	}
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context) error {
+	mode := "rw"
+	if s.opts.ReadOnly {
+		mode = "ro"
+	}
+	var err error
+	if s.writers, err = s.opts.connect(mode); err != nil {
+		return err
+	}
+	s.writers.SetMaxOpenConns(1)
+	if s.readers, err = s.opts.connect("ro"); err != nil {
+		return err
+	}
+	s.readers.SetMaxOpenConns(4)
+	s.readers.SetMaxIdleConns(4)
+	if s.conn, err = s.writers.Conn(ctx); err != nil {
+		return err
+	}
+	version, err := schemaVersion(ctx, s.conn)
+	if err != nil {
+		return err
+	}
+	if version > latest() {
+		return daemon.Errorf(daemon.BadConfig, "the store has schema %d, and this exocomp knows none newer than %d",
+			version, latest()).Hint("use the exocomp that wrote it, or a newer one; downgrades are not possible")
+	}
+	s.current = version == latest()
+	if s.opts.ReadOnly {
+		return nil
+	}
+	if err := s.writable(ctx); err != nil {
+		return err
+	}
+	return installFence(ctx, s.conn)
+}
+
+// writable finds out now, not at the first renewal, that the file system is
+// read-only. A lock held by another daemon is no answer to that question.
+func (s *Store) writable(ctx context.Context) error {
+	_, err := s.conn.ExecContext(ctx, "BEGIN IMMEDIATE")
+	if code(err) == sqliteBusy {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = s.conn.ExecContext(ctx, "ROLLBACK")
+	return err
+}
+
+// Close closes all handles.
+func (s *Store) Close() error {
+	var errs []error
+	if s.conn != nil {
+		errs = append(errs, s.conn.Close())
+	}
+	for _, db := range []*sql.DB{s.readers, s.writers} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (o Options) exists() error {
+	if o.Path == "" {
+		return nil
+	}
+	info, err := os.Stat(o.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return daemon.Errorf(daemon.BadConfig, "no store at %s", o.Path).
+			Hint("make one: exocomp init --data-dir DIR")
+	case errors.Is(err, fs.ErrPermission):
+		return daemon.Errorf(daemon.BadConfig, "the store at %s cannot be reached: permission denied", o.Path).
+			Hint("run exocomp as the user who owns the data directory")
+	case err != nil:
+		return daemon.Errorf(daemon.BadConfig, "the store at %s cannot be reached: %w", o.Path, err)
+	case !info.Mode().IsRegular():
+		return daemon.Errorf(daemon.BadConfig, "%s is not a file", o.Path).Hint("name the data directory that holds exocomp.db")
+	}
+	return nil
+}
+
+// connect returns a pool over the database. What every connection must have is
+// in its name, not in a later statement that a new connection would miss.
+func (o Options) connect(mode string) (*sql.DB, error) {
+	params := fmt.Sprintf("?_pragma=busy_timeout(%d)&_pragma=synchronous(full)&_pragma=temp_store(memory)"+
+		"&_pragma=trusted_schema(0)&_dqs=0&_defensive=1&_error_rc=1", o.Busy.Milliseconds())
+	name := "file:" + escape(o.Path) + params + "&mode=" + mode
+	if o.Memory != "" {
+		name = "file:/" + escape(o.Memory) + params + "&vfs=memdb"
+		if mode == "ro" {
+			name += "&_query_only=1"
+		}
+	}
+	var c driver.Connector
+	c, err := sqlite.NewConnector(name)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", o.name(), err)
+	}
+	return sql.OpenDB(c), nil
+}
+
+func (o Options) name() string {
+	if o.Memory != "" {
+		return "memory:" + o.Memory
+	}
+	return o.Path
+}
+
+// escape makes a path safe inside a file: name.
+func escape(path string) string {
+	return strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(path)
+}
+
+// The result codes that something is decided by; see sqlite.org/rescode.html.
+const (
+	sqliteBusy     = 5
+	sqliteLocked   = 6
+	sqliteReadonly = 8
+	sqliteIOErr    = 10
+	sqliteCorrupt  = 11
+	sqliteFull     = 13
+	sqliteCantOpen = 14
+	sqliteNotADB   = 26
+)
+
+// code returns the primary result code in err, or 0.
+func code(err error) int {
+	var e *sqlite.Error
+	if errors.As(err, &e) {
+		return e.Code() & 0xff
+	}
+	return 0
+}
+
+// explain turns what SQLite says on opening into what an operator can act on.
+func (o Options) explain(err error) error {
+	var told *daemon.Error
+	if errors.As(err, &told) {
+		return err
+	}
+	e := daemon.Errorf(daemon.BadConfig, "open the store %s: %w", o.name(), err)
+	switch code(err) {
+	case sqliteCorrupt, sqliteNotADB:
+		e = daemon.Errorf(daemon.BadConfig, "the store %s is damaged, or no exocomp store: %w", o.name(), err)
+		return e.Hint("keep the file, and restore the newest backup into a new data directory")
+	case sqliteReadonly:
+		e = daemon.Errorf(daemon.BadConfig, "the store %s cannot be written: %w", o.name(), err)
+		return e.Hint("check the owner, the mode and whether the file system is mounted read-only")
+	case sqliteCantOpen:
+		return e.Hint("check that the data directory can be read and written by this user")
+	}
+	return e
+}
+
+// View implements daemon.Store.
+func (s *Store) View(ctx context.Context, fn func(daemon.Reader) error) error {
+	ctx, cancel := context.WithTimeout(ctx, viewLimit)
+	defer cancel()
+	conn, err := s.readers.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("read the store: %w", err)
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(ctx, "BEGIN"); err != nil {
+		return fmt.Errorf("read the store: %w", err)
+	}
+	defer conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+	return fn(&tx{run: direct{conn}})
+}
+
+// viewLimit bounds a read: in rollback-journal mode an open read blocks every
+// commit, and in WAL mode it keeps the log from being folded back.
+const viewLimit = 10 * time.Second
+
+// Version implements daemon.Store.
+func (s *Store) Version(ctx context.Context) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var v int64
+	stmt, err := s.prepare(ctx, "PRAGMA data_version")
+	if err == nil {
+		err = stmt.QueryRowContext(ctx).Scan(&v)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the data version: %w", err)
+	}
+	return uint64(v), nil
+}
+
+// prepare returns a statement of the writing connection. The caller holds mu.
+func (s *Store) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
+	if stmt, ok := s.stmts[query]; ok {
+		return stmt, nil
+	}
+	stmt, err := s.conn.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	s.stmts[query] = stmt
+	return stmt, nil
+}
+
+// Update implements daemon.Store.
+func (s *Store) Update(ctx context.Context, g daemon.Guard, fn func(daemon.Tx) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.fence(ctx, g); err != nil {
+		return fmt.Errorf("arm the fence: %w", err)
+	}
+	return s.transact(ctx, func() error {
+		t := &tx{run: prepared{s}}
+		if err := t.holds(ctx, g); err != nil {
+			return err
+		}
+		return fn(t)
+	})
+}
+
+// transact runs fn between BEGIN IMMEDIATE and COMMIT. The caller holds mu.
+func (s *Store) transact(ctx context.Context, fn func() error) error {
+	if err := s.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	err := fn()
+	if err == nil {
+		if err = s.exec(ctx, "COMMIT"); err == nil {
+			return nil
+		}
+		err = fmt.Errorf("commit: %w", err)
+	}
+	// SQLite may have rolled back by itself, so a refusal here says nothing.
+	_ = s.exec(context.WithoutCancel(ctx), "ROLLBACK")
+	return fenceError(err)
+}
+
+func (s *Store) exec(ctx context.Context, query string) error {
+	stmt, err := s.prepare(ctx, query)
+	if err != nil {
+		return err
+	}
+	_, err = stmt.ExecContext(ctx)
+	return err
+}
