@@ -113,7 +113,7 @@ func checkSpec(r EnqueueRequest) error {
 	for _, w := range s.Argv {
 		size += len(w)
 	}
-	for k, v := range s.Env {
+	for k, v := range s.Env { // a sum: the order does not matter
 		size += len(k) + len(v)
 	}
 	if size > maxSpec {

@@ -88,7 +88,8 @@ type Process interface {
 }
 
 // Chance is the only source of chance: ids and tokens come from it. The
-// simulator's is its tape.
+// simulator's is its tape. The loop and the API draw from it at the same time:
+// outside the simulator it must be safe for that.
 type Chance interface {
 	Uint64() uint64
 }
@@ -110,6 +111,13 @@ type LogChunk struct {
 	Stream Stream
 	Data   []byte // any bytes; a rune may be split over two chunks
 	Cut    int64  // on a chunk of stream Gap: how many bytes of log were dropped here
+}
+
+// LogTotals sum a log up.
+type LogTotals struct {
+	Bytes    int64 // that the job wrote
+	CutAt    int64 // offset of the first hole
+	CutBytes int64 // of log that were dropped
 }
 
 // Stream tells apart where a chunk came from.

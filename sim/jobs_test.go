@@ -476,7 +476,7 @@ func TestAFullBatchSharesOneCommit(t *testing.T) {
 
 // After the faults every queued job ends: nothing waits for ever.
 func TestWhenTheFaultsStopEveryJobEnds(t *testing.T) {
-	for seed := range uint64(25) {
+	for seed := range seeds(25) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newWorld(t, 5000+seed)
 			w.Ghost.Paused = 10 * time.Second

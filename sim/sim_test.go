@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -141,4 +142,12 @@ func (w *world) wantLeft(p *sim.Process, want int) {
 	if code, why, left := p.Left(); !left || code != want {
 		w.t.Errorf("left %v with %d (%s), want exit %d", left, code, why, want)
 	}
+}
+
+// seeds returns n, or what SEEDS says: a longer campaign by hand.
+func seeds(n uint64) uint64 {
+	if more, err := strconv.ParseUint(os.Getenv("SEEDS"), 10, 64); err == nil {
+		return more
+	}
+	return n
 }

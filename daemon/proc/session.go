@@ -1,0 +1,171 @@
+package proc
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/exocomp/exocomp/daemon"
+)
+
+// session is one connection of a daemon.
+type session struct {
+	conn net.Conn
+	out  chan report
+}
+
+// serve reads requests until the connection ends.
+func (k *Keeper) serve(s *session) {
+	defer s.conn.Close()
+	done := make(chan struct{})
+	defer close(done)
+	go s.write(done)
+	in := json.NewDecoder(bufio.NewReader(s.conn))
+	for {
+		var r request
+		if err := in.Decode(&r); err != nil {
+			break
+		}
+		k.handle(s, r)
+	}
+	k.ended(s)
+}
+
+// write sends reports. The daemon may be stopped for long: what does not fit
+// into the queue is dropped, and found again by the next List.
+func (s *session) write(done <-chan struct{}) {
+	for {
+		select {
+		case r := <-s.out:
+			if err := s.conn.SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
+				return
+			}
+			if err := writeFrame(s.conn, r); err != nil {
+				s.conn.Close()
+				return
+			}
+		case <-done:
+			return
+		}
+	}
+}
+
+// handle obeys one request. Only the newest session is heard (K2).
+func (k *Keeper) handle(s *session, r request) {
+	if r.Hello != nil {
+		k.hello(s, r)
+		return
+	}
+	k.mu.Lock()
+	current := k.session == s
+	k.mu.Unlock()
+	if !current {
+		return
+	}
+	switch {
+	case r.Start != nil:
+		k.start(*r.Start)
+	case r.Signal != nil:
+		k.signal(*r.Signal)
+	case r.Extend != nil:
+		k.extend(*r.Extend)
+	case r.List:
+		k.report(k.list(0))
+	case r.Forget != nil:
+		k.forget(r.Forget)
+	case r.KillAll:
+		k.killAll(daemon.CauseLeash)
+	}
+}
+
+// hello makes s the session. Whatever older ones still had to say is void.
+func (k *Keeper) hello(s *session, r request) {
+	k.mu.Lock()
+	old := k.session
+	k.session, k.epoch, k.leash = s, r.Hello.Epoch, r.Hello.Leash
+	k.mu.Unlock()
+	if old != nil && old != s {
+		old.conn.Close()
+	}
+	k.poke()
+	k.report(k.list(r.Hello.Seq))
+}
+
+// extend replaces the leash: never a maximum of old and new (L21).
+func (k *Keeper) extend(x daemon.Extend) {
+	k.mu.Lock()
+	mine := x.Epoch == k.epoch
+	if mine {
+		k.leash = x.Leash
+	}
+	k.mu.Unlock()
+	if mine {
+		k.poke()
+		k.report(report{Extended: &daemon.Extended{Instance: k.instance, Seq: x.Seq}})
+	}
+}
+
+// ended is the end of a connection. With leash zero that of the session kills
+// everything, and the keeper ends behind the last funeral.
+func (k *Keeper) ended(s *session) {
+	k.mu.Lock()
+	last := k.session == s
+	if last {
+		k.session = nil
+	}
+	k.mu.Unlock()
+	if last {
+		k.killAll(daemon.CauseLeash)
+		k.alone(0)
+	}
+}
+
+// forget lets go of ends that the daemon has committed. It will never ask for
+// those attempts again.
+func (k *Keeper) forget(attempts []string) {
+	k.mu.Lock()
+	for _, token := range attempts {
+		if a := k.attempts[token]; a != nil && a.over {
+			delete(k.attempts, token)
+		}
+	}
+	k.mu.Unlock()
+	if err := k.records.forget(attempts); err != nil {
+		k.trouble("%v", err)
+	}
+}
+
+func (k *Keeper) list(seq int64) report {
+	l := daemon.Listed{Instance: k.instance, Seq: seq, Exits: k.records.list()}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for token, a := range k.attempts {
+		if !a.over {
+			l.Running = append(l.Running, token)
+		}
+	}
+	return report{Listed: &l}
+}
+
+// report tells the session, if there is one.
+func (k *Keeper) report(r report) {
+	k.mu.Lock()
+	s := k.session
+	k.mu.Unlock()
+	if s == nil {
+		return
+	}
+	select {
+	case s.out <- r:
+	default:
+	}
+}
+
+// trouble puts a line into the daemon's log.
+func (k *Keeper) trouble(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	k.opts.Log.Warn(text)
+	k.report(report{Trouble: text})
+}
