@@ -46,12 +46,6 @@ func decideStarted(j Job, token string, at Millis) (Job, bool) {
 	return j, true
 }
 
-// The exit codes of a command that could not be started, as shells give them.
-const (
-	codeNotExecutable = 126
-	codeNotFound      = 127
-)
-
 // decideStartFailed applies a keeper's word that j has no process and never
 // had one.
 func decideStartFailed(now Instant, j Job, ev StartFailed) (Job, bool) {

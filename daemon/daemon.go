@@ -84,7 +84,6 @@ type Daemon struct {
 	clocks  clockWatch
 	count   Counters
 	next    Wakeup
-	polled  Boottime
 	retry   Boottime // after a failed Step: not before
 }
 

@@ -195,13 +195,12 @@ type attempt struct {
 
 // tenure is what the holder knows of its own row.
 type tenure struct {
-	known    attempt   // the last one that certainly succeeded
-	unsure   []attempt // later ones whose answer was lost: the row may hold any of them
-	until    Boottime  // trust ends here: known.start + D
-	tried    Boottime  // start of the last attempt
-	doubt    bool      // an attempt failed since the last success
-	missed   int       // attempts failed in a row
-	released bool
+	known  attempt   // the last one that certainly succeeded
+	unsure []attempt // later ones whose answer was lost: the row may hold any of them
+	until  Boottime  // trust ends here: known.start + D
+	tried  Boottime  // start of the last attempt
+	doubt  bool      // an attempt failed since the last success
+	missed int       // attempts failed in a row
 }
 
 // recognise says whether row is what one of our own attempts left.

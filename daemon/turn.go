@@ -31,7 +31,6 @@ type turn struct {
 	beats    []attempt // renewals that the migrations of this turn made
 	live     []Job     // by number
 	epoch    epochMemory
-	cordoned bool
 	replies  []Effect
 	forget   []string // attempts whose end this turn used
 	started  int64

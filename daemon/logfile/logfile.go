@@ -31,7 +31,7 @@ var _ daemon.Logs = Dir{}
 // Dir is a directory of logs.
 type Dir struct {
 	Root string
-	Poll time.Duration // how often a follower looks; default 100 ms
+	Poll time.Duration // the longest that a follower waits between two looks; default 200 ms
 }
 
 // path returns the directory of one job's log. Jobs that were accepted within

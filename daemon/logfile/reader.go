@@ -26,6 +26,7 @@ func (d Dir) Tail(ctx context.Context, job string, offset int64, ended func() (b
 		return daemon.Errorf(daemon.NotFound, "%w", err)
 	}
 	r := &reader{dir: dir, off: offset, yield: yield}
+	pause := firstPause
 	for {
 		// The end is asked for before the files are read: what was written
 		// before it is seen by this pass.
@@ -35,24 +36,37 @@ func (d Dir) Tail(ctx context.Context, job string, offset int64, ended func() (b
 				return err
 			}
 		}
+		before := r.off
 		if err := r.pass(ctx, last); err != nil {
 			return err
 		}
 		if last {
 			return nil
 		}
-		if err := d.doze(ctx); err != nil {
+		if pause = d.nextPause(pause); r.off > before {
+			pause = firstPause
+		}
+		if err := doze(ctx, pause); err != nil {
 			return err
 		}
 	}
 }
 
-func (d Dir) doze(ctx context.Context) error {
-	poll := d.Poll
-	if poll == 0 {
-		poll = 100 * time.Millisecond
+// firstPause is how soon a follower looks again after something came: a short
+// job should not seem longer for being followed. It waits longer each time that
+// nothing came.
+const firstPause = 5 * time.Millisecond
+
+func (d Dir) nextPause(pause time.Duration) time.Duration {
+	longest := d.Poll
+	if longest == 0 {
+		longest = 200 * time.Millisecond
 	}
-	timer := time.NewTimer(poll)
+	return min(pause*3/2, longest)
+}
+
+func doze(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

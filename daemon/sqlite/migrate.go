@@ -184,6 +184,7 @@ func (o Options) create(ctx context.Context, seed func(daemon.Tx) error) (db *sq
 		}
 	}
 	s := &Store{opts: o, conn: conn, stmts: map[string]*sql.Stmt{}}
+	defer func() { err = errors.Join(err, s.closeStatements()) }()
 	return db, s.transact(ctx, func() error {
 		for _, m := range migrations {
 			if err := apply(ctx, conn, m); err != nil {

@@ -120,9 +120,10 @@ func (s *Store) writable(ctx context.Context) error {
 	return err
 }
 
-// Close closes all handles.
+// Close closes all handles. Statements go first: a connection with an open one
+// lingers, and the last to close would not fold the WAL back into the file.
 func (s *Store) Close() error {
-	var errs []error
+	errs := []error{s.closeStatements()}
 	if s.conn != nil {
 		errs = append(errs, s.conn.Close())
 	}
@@ -131,6 +132,17 @@ func (s *Store) Close() error {
 			errs = append(errs, db.Close())
 		}
 	}
+	return errors.Join(errs...)
+}
+
+func (s *Store) closeStatements() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, stmt := range s.stmts {
+		errs = append(errs, stmt.Close())
+	}
+	s.stmts = map[string]*sql.Stmt{}
 	return errors.Join(errs...)
 }
 

@@ -64,11 +64,9 @@ func TestMigrationsMakeTheDeclaredTables(t *testing.T) {
 			}
 			want = append(want, c.Name+" "+typ+null)
 		}
-		for _, r := range queryRows(t, s, `SELECT name || ' ' || type ||
+		got = queryRows(t, s, `SELECT name || ' ' || type ||
 			CASE WHEN "notnull" AND NOT pk THEN ' NOT NULL' ELSE '' END
-			FROM pragma_table_info('`+table.Name+`') ORDER BY cid`) {
-			got = append(got, r)
-		}
+			FROM pragma_table_info('`+table.Name+`') ORDER BY cid`)
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: the migrations make\n %s\nand daemon declares\n %s", table.Name,
 				strings.Join(got, ", "), strings.Join(want, ", "))
@@ -284,6 +282,46 @@ func TestCreateDoesNotTouchWhatIsThere(t *testing.T) {
 	if got, _ := os.ReadFile(path); string(got) != "mine" {
 		t.Error("it was changed")
 	}
+}
+
+// The file alone must be the whole store: it is copied, linked and backed up.
+func TestACreatedOrClosedStoreIsOneFile(t *testing.T) {
+	dir := t.TempDir()
+	o := Options{Path: filepath.Join(dir, "x.db")}
+	anchor, err := Create(t.Context(), o, storetest.Seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	anchor.Close()
+	check := func(when string) {
+		t.Helper()
+		entries, _ := os.ReadDir(dir)
+		if len(entries) != 1 {
+			t.Errorf("%s: %v", when, entries)
+		}
+	}
+	check("created")
+	s, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec(t, s, "UPDATE serve_lease SET host = 'alpha'")
+	if err := s.View(t.Context(), func(r daemon.Reader) error {
+		row, _, err := daemon.Leases.Get(t.Context(), r, 1)
+		if row.Host != "alpha" {
+			t.Errorf("host %q", row.Host)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Version(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check("closed")
 }
 
 func TestCreateLeavesNothingWhenTheSeedFails(t *testing.T) {

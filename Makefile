@@ -1,0 +1,34 @@
+# The table of contents of this repository: `make help` prints it.
+
+BIN := bin/exocomp
+TOOL := go tool -modfile=scripts/tools/go.mod
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+export CGO_ENABLED ?= 0
+
+.PHONY: help build serve test lint demo fmt clean
+
+help: ## list every verb
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build bin/exocomp, one static file
+	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(BIN) ./cmd/exocomp
+
+serve: build ## serve a store in ./.exocomp (made on the first start) on 127.0.0.1
+	@test -e .exocomp/exocomp.db || $(BIN) init --data-dir .exocomp
+	$(BIN) serve --data-dir .exocomp
+
+test: ## install what the tests need, and run all of them
+	scripts/setup.sh test
+	scripts/test.sh
+
+lint: ## gofmt, go vet, staticcheck, and the pins of go.mod
+	scripts/lint.sh
+
+demo: build ## the whole tour, unattended: a job, a crash, a recovery, a clean stop
+	scripts/demo.sh $(BIN)
+
+fmt: ## format every Go file
+	gofmt -w cmd daemon sim
+
+clean: ## remove what make built, and nothing else
+	rm -rf bin

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exocomp/exocomp/daemon"
+)
+
+// What goes where: stdout has the result, stderr everything that is said about
+// it. An error is one line that names the thing and the rule, and one that says
+// what to do; its exit code comes from daemon.Meanings. A command prints nothing
+// on stdout before it is sure of it.
+
+// app is one run of the command line.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	global         globals
+}
+
+// globals are the flags that every command takes.
+type globals struct {
+	dataDir  string
+	stateDir string
+	host     string
+	remote   string
+	output   string
+}
+
+// exitError ends the command with a code and without a word: a job's own code,
+// or a daemon's, which has spoken already.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit %d", int(e)) }
+
+// run is the program. It returns the exit code.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if code, ok := errors.AsType[exitError](err); ok {
+		return int(code)
+	}
+	if err != nil {
+		return a.complain(err)
+	}
+	return 0
+}
+
+// complain prints err and returns its exit code.
+func (a *app) complain(err error) int {
+	code := daemon.CodeOf(err)
+	if a.global.output == "json" {
+		doc := map[string]any{"error": map[string]string{"code": string(code), "message": err.Error(),
+			"remedy": daemon.RemedyOf(err)}}
+		text, _ := json.Marshal(doc) // three strings
+		fmt.Fprintln(a.stderr, string(text))
+		return daemon.Meanings[code].Exit
+	}
+	fmt.Fprintf(a.stderr, "exocomp: %s\n", err)
+	if remedy := daemon.RemedyOf(err); remedy != "" {
+		fmt.Fprintf(a.stderr, "  %s\n", remedy)
+	}
+	return daemon.Meanings[code].Exit
+}
+
+// root builds the command tree. There are no package globals in it, so that a
+// test may run many at once.
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "exocomp",
+		Short: "run a team's infrastructure jobs, and let a second host take over",
+		Long: "exocomp runs commands from a queue over one SQLite file. One daemon is active;\n" +
+			"another, on this host or a second one, takes over when it is gone.",
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		PersistentPreRunE: func(*cobra.Command, []string) error { return a.global.check() },
+	}
+	f := root.PersistentFlags()
+	f.StringVar(&a.global.dataDir, "data-dir", "", "directory of the store (EXOCOMP_DATA_DIR; default "+defaultDataDir()+")")
+	f.StringVar(&a.global.stateDir, "state-dir", "", "host-local directory of lock, sockets and exit records (EXOCOMP_STATE_DIR; default the data dir)")
+	f.StringVar(&a.global.host, "host", "", "name of this host in the lease (EXOCOMP_HOST; default the host name)")
+	f.StringVar(&a.global.remote, "remote", "", "speak to the daemon at --remote=URL; bare --remote is this host's socket (EXOCOMP_REMOTE)")
+	f.Lookup("remote").NoOptDefVal = "self"
+	f.StringVarP(&a.global.output, "output", "o", "table", "table or json")
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return daemon.Errorf(daemon.Usage, "%s", err).Hint("see %s --help", c.CommandPath())
+	})
+	root.AddCommand(a.initCmd(), a.serveCmd(), a.keeperCmd(), a.runCmd(), a.jobsCmd(), a.cordonCmd(), a.uncordonCmd(),
+		a.statusCmd(), a.leaseCmd(), a.versionCmd())
+	for _, c := range append(root.Commands(), root) {
+		strictArgs(c)
+	}
+	return root
+}
+
+// strictArgs makes a wrong number of arguments, or an unknown verb, a usage
+// error of ours with a remedy.
+func strictArgs(c *cobra.Command) {
+	check := c.Args
+	c.Args = func(c *cobra.Command, args []string) error {
+		if c.HasSubCommands() && len(args) > 0 {
+			return daemon.Errorf(daemon.Usage, "unknown command %q for %s", args[0], c.CommandPath()).
+				Hint("see %s --help", c.CommandPath())
+		}
+		if check == nil {
+			check = cobra.NoArgs
+		}
+		if err := check(c, args); err != nil {
+			return daemon.Errorf(daemon.Usage, "%s: %s", c.CommandPath(), err).Hint("see %s --help", c.CommandPath())
+		}
+		return nil
+	}
+	if c.HasSubCommands() && c.RunE == nil {
+		c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	}
+	for _, sub := range c.Commands() {
+		strictArgs(sub)
+	}
+}
+
+func (g *globals) check() error {
+	fill := func(field *string, name, fallback string) {
+		if *field == "" {
+			*field = os.Getenv(name)
+		}
+		if *field == "" {
+			*field = fallback
+		}
+	}
+	fill(&g.dataDir, "EXOCOMP_DATA_DIR", defaultDataDir())
+	fill(&g.stateDir, "EXOCOMP_STATE_DIR", g.dataDir)
+	fill(&g.remote, "EXOCOMP_REMOTE", "")
+	name, _ := os.Hostname() // empty is refused below
+	fill(&g.host, "EXOCOMP_HOST", name)
+	for _, dir := range []*string{&g.dataDir, &g.stateDir} {
+		abs, err := filepath.Abs(*dir)
+		if err != nil {
+			return daemon.Errorf(daemon.Usage, "directory %q: %w", *dir, err)
+		}
+		*dir = abs
+	}
+	if g.output != "table" && g.output != "json" {
+		return daemon.Errorf(daemon.Usage, "output format %q is not known: it is table or json", g.output).
+			Hint("use -o table or -o json")
+	}
+	if g.host == "" || len(g.host) > 200 || strings.ContainsAny(g.host, " \t\n/:") {
+		return daemon.Errorf(daemon.Usage, "host name %q: it is not empty, and holds no space, slash or colon", g.host).
+			Hint("give --host a short name")
+	}
+	return nil
+}
+
+// defaultDataDir is the XDG state directory of this user.
+func defaultDataDir() string {
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "exocomp")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return filepath.Join(string(filepath.Separator), "var", "lib", "exocomp")
+	}
+	return filepath.Join(home, ".local", "state", "exocomp")
+}
+
+// Files of a data or state directory.
+const (
+	storeFile      = "exocomp.db"
+	adminTokenFile = "admin.token"
+	logsDir        = "logs"
+	serveLock      = "serve.lock"
+	keeperLock     = "keeper.lock"
+	apiSocket      = "api.sock"
+	keeperSocket   = "keeper.sock"
+)
+
+func (g *globals) data(name string) string  { return filepath.Join(g.dataDir, name) }
+func (g *globals) state(name string) string { return filepath.Join(g.stateDir, name) }
+
+// printJSON writes a document to stdout.
+func (a *app) printJSON(doc any) error {
+	enc := json.NewEncoder(a.stdout)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(doc)
+}
+
+func (a *app) json() bool { return a.global.output == "json" }
+
+// say prints a note about what happens: never on stdout.
+func (a *app) say(format string, args ...any) { fmt.Fprintf(a.stderr, format+"\n", args...) }

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/exocomp/exocomp/daemon"
+)
+
+// table prints rows under a head, as wide as their widest cells. The last
+// column is not padded.
+func table(w io.Writer, head []string, rows [][]string) error {
+	width := make([]int, len(head))
+	for _, row := range append([][]string{head}, rows...) {
+		for i, cell := range row {
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var b strings.Builder
+	for _, row := range append([][]string{head}, rows...) {
+		for i, cell := range row {
+			b.WriteString(cell)
+			if i < len(row)-1 {
+				b.WriteString(strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell)+2))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// short cuts text to n runes, in one line: a command may hold anything.
+func short(text string, n int) string {
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '·'
+		}
+		return r
+	}, strings.ToValidUTF8(text, "·"))
+	if utf8.RuneCountInString(text) <= n {
+		return text
+	}
+	return string([]rune(text)[:n-1]) + "…"
+}
+
+// ago says how long before now t was, in the largest unit that tells enough.
+func ago(now, t daemon.Millis) string {
+	if t == 0 {
+		return "-"
+	}
+	return span(time.Duration(now-t) * time.Millisecond)
+}
+
+func span(d time.Duration) string {
+	sign := ""
+	if d < 0 {
+		sign, d = "-", -d
+	}
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%s%dms", sign, d.Milliseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%s%.1fs", sign, d.Seconds())
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%s%ds", sign, int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%s%dm", sign, int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%s%dh", sign, int(d.Hours()))
+	}
+	return fmt.Sprintf("%s%dd", sign, int(d.Hours()/24))
+}
+
+// took says how long a job ran, or has run until now.
+func took(j daemon.Job, now daemon.Millis) string {
+	switch {
+	case j.StartedMs == 0:
+		return "-"
+	case j.EndedMs != 0:
+		now = j.EndedMs
+	}
+	return span(time.Duration(now-j.StartedMs) * time.Millisecond)
+}
+
+func stamp(m daemon.Millis) string {
+	if m == 0 {
+		return "-"
+	}
+	return m.Time().Format(time.RFC3339)
+}
+
+// exitOf shows how a job's process ended.
+func exitOf(j daemon.Job) string {
+	switch {
+	case j.Signal != "":
+		return j.Signal
+	case j.ExitCode != nil:
+		return fmt.Sprint(*j.ExitCode)
+	}
+	return "-"
+}
+
+func isText(b []byte) bool { return utf8.Valid(b) }
