@@ -16,8 +16,9 @@ type Client interface {
 	// Cancel ends a job: a queued one at once, another when its processes are
 	// dead. Submitted says that no daemon has seen the request yet.
 	Cancel(ctx context.Context, ref string) (CancelAnswer, error)
-	// Logs calls yield with the log of a job, in order.
-	Logs(ctx context.Context, ref string, q LogQuery, yield func(LogChunk) error) error
+	// Logs calls yield with the log of a job, in order, and returns the job as it
+	// was behind the last chunk: when following, ended.
+	Logs(ctx context.Context, ref string, q LogQuery, yield func(LogChunk) error) (Job, error)
 	Cordon(ctx context.Context, reason, why string) (CordonAnswer, error)
 	Uncordon(ctx context.Context, reason string) (CordonAnswer, error)
 	Status(ctx context.Context) (Status, error)

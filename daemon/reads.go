@@ -154,22 +154,23 @@ func (q JobQuery) matches(j Job) bool {
 }
 
 // Logs implements Client.
-func (s reads) Logs(ctx context.Context, ref string, q LogQuery, yield func(LogChunk) error) error {
+func (s reads) Logs(ctx context.Context, ref string, q LogQuery, yield func(LogChunk) error) (Job, error) {
 	j, err := s.Job(ctx, ref)
 	if err != nil {
-		return err
+		return j, err
 	}
 	if q.From < 0 {
-		return Errorf(Invalid, "log offset %d is negative", q.From).Hint("0 is the beginning")
+		return j, Errorf(Invalid, "log offset %d is negative", q.From).Hint("0 is the beginning")
 	}
 	var ended func() (bool, error)
 	if q.Follow {
 		ended = func() (bool, error) {
-			j, err := s.Job(ctx, j.ID)
+			j, err = s.Job(ctx, j.ID)
 			return j.State.Terminal(), err
 		}
 	}
-	return s.logs.Tail(ctx, j.ID, q.From, ended, yield)
+	err = s.logs.Tail(ctx, j.ID, q.From, ended, yield)
+	return j, err
 }
 
 // maxCounted bounds what status counts: an operator wants to know how many

@@ -19,6 +19,9 @@ func (d *Daemon) stepWatch(ctx context.Context, now Instant) ([]Effect, error) {
 		d.log.Info("stopping: the lease was not held", "why", d.stop.why)
 		return append(effects, d.leave(0, "stopped while watching")...), nil
 	}
+	if err := CheckWall(now.Wall); err != nil {
+		return append(effects, d.leave(Meanings[BadConfig].Exit, err.Error()+"\n  "+RemedyOf(err))...), nil
+	}
 	if now.Boot < d.retry {
 		return effects, nil
 	}

@@ -175,6 +175,19 @@ func TestSkewedClocksChangeNothing(t *testing.T) {
 	}
 }
 
+func TestAClockFromBefore2020IsRefused(t *testing.T) {
+	w := newWorld(t, 22)
+	alpha := w.Host("alpha")
+	alpha.StepWall(-11 * 365 * 24 * time.Hour)
+	alpha.Serve()
+	first := alpha.Process()
+	w.pass(time.Second)
+	w.wantLeft(first, 78)
+	if row, _ := w.Lease(); row.Epoch != 0 {
+		t.Errorf("epoch %d: something was written", row.Epoch)
+	}
+}
+
 func TestClocksThatStepChangeNothing(t *testing.T) {
 	w := newWorld(t, 9)
 	alpha, beta := w.Host("alpha"), w.Host("beta")

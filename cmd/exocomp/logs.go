@@ -51,24 +51,15 @@ func (a *app) logs(ctx context.Context, ref string, f logFlags) error {
 	if err != nil {
 		return err
 	}
-	if !f.follow {
-		return a.printLog(ctx, c, j.ID, f)
+	if f.follow {
+		return a.follow(ctx, c, j.ID, f)
 	}
-	if f.stamps || f.only != "" || f.from != 0 || a.json() {
-		if err := a.printLog(ctx, c, j.ID, f); err != nil {
-			a.complain(err)
-			return exitError(daemon.ExitOwn)
-		}
-		if j, err = c.Job(ctx, j.ID); err != nil {
-			return err
-		}
-		return a.endAs(j)
-	}
-	return a.follow(ctx, c, j.ID)
+	_, err = a.printLog(ctx, c, j.ID, f)
+	return err
 }
 
-// printLog prints a log, or follows it.
-func (a *app) printLog(ctx context.Context, c daemon.Client, id string, f logFlags) error {
+// printLog prints a log, or follows it, and returns the job behind its end.
+func (a *app) printLog(ctx context.Context, c daemon.Client, id string, f logFlags) (daemon.Job, error) {
 	p := &logPrinter{out: a.stdout, err: a.stderr, stamps: f.stamps, fresh: map[daemon.Stream]bool{}}
 	return c.Logs(ctx, id, daemon.LogQuery{From: f.from, Follow: f.follow}, func(chunk daemon.LogChunk) error {
 		if f.only != "" && string(chunk.Stream) != f.only && chunk.Stream != daemon.Gap {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net"
@@ -20,7 +21,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
+	"github.com/exocomp/exocomp/daemon"
 	"github.com/exocomp/exocomp/daemon/linux"
+	"github.com/exocomp/exocomp/daemon/sqlite"
 )
 
 func TestMain(m *testing.M) {
@@ -48,6 +51,14 @@ func TestScripts(t *testing.T) {
 			"setenvfile": setEnvFile,
 			"elapsed":    elapsed,
 			"as-nobody":  asNobody,
+			"dump":       dump,
+			"newschema":  newSchema,
+		},
+		Condition: func(cond string) (bool, error) {
+			if cond != "root" {
+				return false, fmt.Errorf("unknown condition %s", cond)
+			}
+			return os.Getuid() == 0, nil
 		},
 	})
 }
@@ -67,7 +78,7 @@ type daemonCmd struct {
 type backgroundKey struct{}
 
 func setup(e *testscript.Env) error {
-	e.Vars = append(e.Vars, "NO_COLOR=1", "TZ=UTC", "LANG=C.UTF-8", "HOME="+e.WorkDir, "XDG_STATE_HOME=", "EXOCOMP_HOST=alpha",
+	e.Vars = append(e.Vars, "NO_COLOR=1", "TZ=UTC", "LANG=C.UTF-8", "HOME="+e.WorkDir, "XDG_STATE_HOME=", "GORACE=atexit_sleep_ms=0", "EXOCOMP_HOST=alpha",
 		"EXOCOMP_DATA_DIR="+filepath.Join(e.WorkDir, "data"))
 	b := &background{cmds: map[string]*daemonCmd{}}
 	e.Values[backgroundKey{}] = b
@@ -133,7 +144,7 @@ func firstOf(path string) string { return strings.SplitN(path, string(filepath.L
 func scriptEnv(ts *testscript.TestScript) []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "TZ", "LANG", "NO_COLOR", "TMPDIR", "WORK", "EXOCOMP_HOST", "EXOCOMP_DATA_DIR",
-		"EXOCOMP_STATE_DIR", "EXOCOMP_NO_CGROUP", "NOTIFY_SOCKET", "GOCOVERDIR", "SECRET_OF_THE_DAEMON"} {
+		"EXOCOMP_STATE_DIR", "EXOCOMP_NO_CGROUP", "NOTIFY_SOCKET", "GORACE", "GOCOVERDIR", "SECRET_OF_THE_DAEMON"} {
 		if v := ts.Getenv(name); v != "" {
 			env = append(env, name+"="+v)
 		}
@@ -311,4 +322,53 @@ func asNobody(ts *testscript.TestScript, neg bool, args []string) {
 		args = append(drop, args[1:]...)
 	}
 	code(ts, false, args)
+}
+
+// dump DATA_DIR EPOCH prints every row that was written under an epoch, and the
+// lease, to stdout.
+func dump(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: dump data-dir epoch")
+	}
+	epoch, err := strconv.ParseInt(args[1], 10, 64)
+	ts.Check(err)
+	ctx := context.Background()
+	s, err := sqlite.Open(ctx, sqlite.Options{Path: filepath.Join(ts.MkAbs(args[0]), storeFile), ReadOnly: true})
+	ts.Check(err)
+	defer s.Close()
+	ts.Check(s.View(ctx, func(r daemon.Reader) error {
+		row, _, err := daemon.Leases.Get(ctx, r, 1)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(ts.Stdout(), "holder %s, epoch %d\n", row.Host, row.Epoch)
+		jobs, err := daemon.Jobs.Scan(ctx, r, daemon.Query{Limit: 1000})
+		for _, j := range jobs {
+			if j.Epoch == epoch {
+				fmt.Fprintf(ts.Stdout(), "%+v\n", j)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		events, err := daemon.Happenings.Scan(ctx, r, daemon.Query{Limit: 1000})
+		for _, e := range events {
+			if e.Epoch == epoch {
+				fmt.Fprintf(ts.Stdout(), "%+v\n", e)
+			}
+		}
+		return err
+	}))
+}
+
+// newschema DATA_DIR VERSION makes a store say that it has another schema.
+func newSchema(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: newschema data-dir version")
+	}
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(ts.MkAbs(args[0]), storeFile))
+	ts.Check(err)
+	defer db.Close()
+	_, err = db.Exec("UPDATE meta SET value = $1 WHERE name = 'schema_version'", args[1])
+	ts.Check(err)
 }

@@ -125,7 +125,7 @@ func (a *app) runJob(ctx context.Context, f runFlags, req daemon.EnqueueRequest)
 		return exitError(daemon.ExitOwn)
 	}
 	a.say("job %d (%s)%s", e.Job.Number, e.Job.ID, map[bool]string{true: ", which was there already"}[e.Existing != ""])
-	return a.follow(ctx, c, e.Job.ID)
+	return a.follow(ctx, c, e.Job.ID, logFlags{})
 }
 
 // enqueue asks with a key, so that it may ask again when the answer is lost.
@@ -155,15 +155,13 @@ func (a *app) printEnqueued(e daemon.Enqueued) error {
 }
 
 // follow prints a job's output until it ends, and becomes its exit code.
-func (a *app) follow(ctx context.Context, c daemon.Client, id string) error {
+func (a *app) follow(ctx context.Context, c daemon.Client, id string, f logFlags) error {
+	f.follow = true
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := a.printLog(ctx, c, id, logFlags{follow: true})
+	j, err := a.printLog(ctx, c, id, f)
 	if err == nil {
-		var j daemon.Job
-		if j, err = c.Job(ctx, id); err == nil {
-			return a.endAs(j)
-		}
+		return a.endAs(j)
 	}
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		a.say("\nno longer following; the job goes on. Look: exocomp jobs logs -f %s  End it: exocomp jobs cancel %s", id, id)

@@ -150,13 +150,13 @@ func (c *Client) unreached(err error) error {
 
 // refused turns a problem document back into the error that it was made from.
 func (c *Client) refused(resp *http.Response) error {
-	var p problem
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // what came is all there is to say
-	if json.Unmarshal(text, &p) != nil || p.Code == "" {
+	err := problemIn(text)
+	if _, ok := errors.AsType[*daemon.Error](err); !ok {
 		return daemon.Errorf(daemon.Failed, "%s answered %s, and not as an exocomp daemon does", c.opts.Name, resp.Status).
 			Hint("is another program at that address?")
 	}
-	return &daemon.Error{Code: p.Code, Msg: p.Detail, Remedy: p.Remedy}
+	return err
 }
 
 // Enqueue implements daemon.Client.

@@ -23,21 +23,21 @@ var errBroken = errors.New("the stream ended early")
 
 // Logs implements daemon.Client. A stream that breaks is taken up again where
 // it broke.
-func (c *Client) Logs(ctx context.Context, ref string, q daemon.LogQuery, yield func(daemon.LogChunk) error) error {
+func (c *Client) Logs(ctx context.Context, ref string, q daemon.LogQuery, yield func(daemon.LogChunk) error) (daemon.Job, error) {
 	for drops := 0; ; {
 		from := q.From
-		err := c.streamOnce(ctx, ref, &q, yield)
+		j, err := c.streamOnce(ctx, ref, &q, yield)
 		if !errors.Is(err, errBroken) {
-			return err
+			return j, err
 		}
 		if drops++; q.From > from {
 			drops = 1
 		}
 		if drops > maxDrops {
-			return c.unreached(err)
+			return j, c.unreached(err)
 		}
 		if err := pause(ctx, time.Duration(drops*drops)*50*time.Millisecond); err != nil {
-			return err
+			return j, err
 		}
 	}
 }
@@ -54,14 +54,15 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // streamOnce reads one connection to its end, and moves q.From along.
-func (c *Client) streamOnce(ctx context.Context, ref string, q *daemon.LogQuery, yield func(daemon.LogChunk) error) error {
+func (c *Client) streamOnce(ctx context.Context, ref string, q *daemon.LogQuery, yield func(daemon.LogChunk) error) (daemon.Job, error) {
+	var j daemon.Job
 	v := url.Values{"from": {strconv.FormatInt(q.From, 10)}, "follow": {strconv.FormatBool(q.Follow)}}
 	resp, err := c.send(ctx, http.MethodGet, "/jobs/"+url.PathEscape(ref)+"/logs", v, nil, nil)
 	if err != nil {
 		if daemon.CodeOf(err) == daemon.Unavailable && q.From > 0 {
-			return fmt.Errorf("%w: %w", errBroken, err) // it was there before: it may come back
+			err = fmt.Errorf("%w: %w", errBroken, err) // it was there before: it may come back
 		}
-		return err
+		return j, err
 	}
 	defer resp.Body.Close()
 	in := newMessages(resp.Body)
@@ -69,37 +70,38 @@ func (c *Client) streamOnce(ctx context.Context, ref string, q *daemon.LogQuery,
 		m, err := in.next()
 		switch {
 		case ctx.Err() != nil:
-			return ctx.Err()
+			return j, ctx.Err()
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return errBroken
+			return j, errBroken
 		case err != nil:
-			return fmt.Errorf("%w: %w", errBroken, err)
+			return j, fmt.Errorf("%w: %w", errBroken, err)
 		}
-		done, err := take(m, q, yield)
-		if done || err != nil {
-			return err
-		}
+		switch m.event {
+		case "log":
+			var e logEvent
+			if err := json.Unmarshal(m.data, &e); err != nil {
+				return j, fmt.Errorf("read the log: %w", err)
+			}
+			q.From = e.Next
+			if err := yield(e.chunk()); err != nil {
+				return j, err
+			}
+		case "end":
+			if err := json.Unmarshal(m.data, &j); err != nil {
+				return j, fmt.Errorf("read the log: %w", err)
+			}
+			return j, nil
+		case "error":
+			return j, problemIn(m.data)
+		} // others are of a newer daemon
 	}
 }
 
-// take handles one event and says whether it was the last.
-func take(m message, q *daemon.LogQuery, yield func(daemon.LogChunk) error) (bool, error) {
-	switch m.event {
-	case "log":
-		var e logEvent
-		if err := json.Unmarshal(m.data, &e); err != nil {
-			return true, fmt.Errorf("read the log: %w", err)
-		}
-		q.From = e.Next
-		return false, yield(e.chunk())
-	case "end":
-		return true, nil
-	case "error":
-		var p problem
-		if err := json.Unmarshal(m.data, &p); err != nil {
-			return true, fmt.Errorf("read the log: %w", err)
-		}
-		return true, &daemon.Error{Code: p.Code, Msg: p.Detail, Remedy: p.Remedy}
+// problemIn returns the error that a problem document was made from.
+func problemIn(text []byte) error {
+	var p problem
+	if err := json.Unmarshal(text, &p); err != nil || p.Code == "" {
+		return fmt.Errorf("read a problem: %v", err)
 	}
-	return false, nil // a kind of event that a newer daemon has
+	return &daemon.Error{Code: p.Code, Msg: p.Detail, Remedy: p.Remedy}
 }

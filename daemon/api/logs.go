@@ -102,7 +102,7 @@ func (s *Server) rawLog(w http.ResponseWriter, r *http.Request, c daemon.Client,
 	w.Header().Set("Content-Type", "application/octet-stream")
 	rc := http.NewResponseController(w)
 	wrote := false
-	err := c.Logs(r.Context(), id, q, func(chunk daemon.LogChunk) error {
+	_, err := c.Logs(r.Context(), id, q, func(chunk daemon.LogChunk) error {
 		if chunk.Stream == daemon.Gap || raw != "both" && raw != string(chunk.Stream) {
 			return nil
 		}
@@ -128,9 +128,13 @@ func (s *Server) rawLog(w http.ResponseWriter, r *http.Request, c daemon.Client,
 func (s *Server) streamLog(w http.ResponseWriter, r *http.Request, c daemon.Client, id string, q daemon.LogQuery) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	chunks, ended := make(chan daemon.LogChunk), make(chan error, 1)
+	type end struct {
+		job daemon.Job
+		err error
+	}
+	chunks, ended := make(chan daemon.LogChunk), make(chan end, 1)
 	go func() {
-		ended <- c.Logs(ctx, id, q, func(chunk daemon.LogChunk) error {
+		job, err := c.Logs(ctx, id, q, func(chunk daemon.LogChunk) error {
 			select {
 			case chunks <- chunk:
 				return nil
@@ -138,6 +142,7 @@ func (s *Server) streamLog(w http.ResponseWriter, r *http.Request, c daemon.Clie
 				return ctx.Err()
 			}
 		})
+		ended <- end{job, err}
 	}()
 	out := newSSE(w)
 	beat := time.NewTicker(s.opts.Beat)
@@ -149,8 +154,8 @@ func (s *Server) streamLog(w http.ResponseWriter, r *http.Request, c daemon.Clie
 			err = out.send("log", strconv.FormatInt(chunk.Next, 10), newLogEvent(chunk))
 		case <-beat.C:
 			err = out.comment("beat")
-		case err := <-ended:
-			s.endLog(ctx, out, r, c, id, err)
+		case e := <-ended:
+			endLog(out, r, e.job, e.err)
 			return
 		}
 		if err != nil {
@@ -162,18 +167,13 @@ func (s *Server) streamLog(w http.ResponseWriter, r *http.Request, c daemon.Clie
 }
 
 // endLog says how the stream ended.
-func (s *Server) endLog(ctx context.Context, out *sse, r *http.Request, c daemon.Client, id string, err error) {
-	if err == nil {
-		var j daemon.Job
-		if j, err = c.Job(ctx, id); err == nil {
-			_ = out.send("end", "", j) // the peer may be gone
-			return
-		}
+func endLog(out *sse, r *http.Request, j daemon.Job, err error) {
+	switch {
+	case err == nil:
+		_ = out.send("end", "", j) // the peer may be gone
+	case !errors.Is(err, context.Canceled):
+		p := problemOf(err)
+		p.RequestID, _ = r.Context().Value(requestIDKey{}).(string)
+		_ = out.send("error", "", p) // the peer may be gone
 	}
-	if errors.Is(err, context.Canceled) {
-		return
-	}
-	p := problemOf(err)
-	p.RequestID, _ = r.Context().Value(requestIDKey{}).(string)
-	_ = out.send("error", "", p) // the peer may be gone
 }

@@ -63,7 +63,7 @@ func New(o Options) *Server {
 	s.mux.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
 		p := problemOf(daemon.Errorf(daemon.Usage, "%s does not take %s", r.URL.Path, r.Method).
 			Hint("the API is described at /openapi.json"))
-		p.Status = http.StatusMethodNotAllowed
+		p.Status, p.Title = http.StatusMethodNotAllowed, http.StatusText(http.StatusMethodNotAllowed)
 		p.write(w, r)
 	})
 	s.mux.Get("/healthz", s.healthz)
