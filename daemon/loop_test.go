@@ -17,12 +17,14 @@ import (
 	"github.com/exocomp/exocomp/daemon/storetest"
 )
 
-// bubble is the Clock of a synctest bubble.
+// bubble is the Clock of a synctest bubble. Its wall is thirty years ahead: a
+// bubble begins in the year 2000, which a daemon takes for a clock that is lost.
 type bubble struct {
 	clock.Clock
 	begin time.Time
 }
 
+func (b bubble) Now() time.Time        { return time.Now().AddDate(30, 0, 0) }
 func (b bubble) Boot() daemon.Boottime { return daemon.Boottime(time.Since(b.begin)) }
 
 // instant runs every job to a good end, at once.

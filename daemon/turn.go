@@ -326,8 +326,8 @@ func (t *turn) release(ctx context.Context, tx Tx) error {
 	if err := t.record(ctx, tx, "lease.released", t.d.cfg.Identity.Host, t.d.stop.why); err != nil {
 		return err
 	}
+	row = row.renewed(t.now, t.d.cfg.Terms, newStamp(t.d.chance))
 	row.State = LeaseReleased
-	row.Seq++
 	t.released = true
 	return Leases.Put(ctx, tx, row)
 }

@@ -18,11 +18,12 @@ type Ghost struct {
 
 	forks   map[string]kernel.Time // by attempt
 	live    []*job
-	ends    map[string]daemon.State // terminal states by job
-	promise []string                // ids of jobs that were acknowledged
-	doubt   map[string]bool         // by life: a renewal truly failed since the last success
-	fenced  map[string]bool         // by life
-	Paused  time.Duration           // slack for job overlap: how long a host was paused at most (L16)
+	ends    map[string]daemon.State    // terminal states by job
+	promise []string                   // ids of jobs that were acknowledged
+	doubt   map[string]bool            // by life: a renewal truly failed since the last success
+	fenced  map[string]bool            // by life
+	trust   map[string]daemon.Boottime // by life: D after the true start of the last true renewal
+	Paused  time.Duration              // slack for job overlap: how long a host was paused at most (L16)
 }
 
 // term is one true tenure, from the commit of its grant to that of the next.
@@ -34,7 +35,7 @@ type term struct {
 
 func newGhost(w *World) *Ghost {
 	return &Ghost{w: w, forks: map[string]kernel.Time{}, ends: map[string]daemon.State{},
-		doubt: map[string]bool{}, fenced: map[string]bool{}}
+		doubt: map[string]bool{}, fenced: map[string]bool{}, trust: map[string]daemon.Boottime{}}
 }
 
 func (g *Ghost) term() term {
@@ -46,6 +47,9 @@ func (g *Ghost) term() term {
 
 // committed is told of every commit, before the daemon knows of it.
 func (g *Ghost) committed(p *proc, guard daemon.Guard, rec *recorder) {
+	if len(rec.leases) > 0 {
+		g.trust[p.life] = rec.start.Add(p.h.terms.Trust())
+	}
 	for _, row := range rec.leases {
 		g.leaseWritten(p, row)
 	}
@@ -54,12 +58,22 @@ func (g *Ghost) committed(p *proc, guard daemon.Guard, rec *recorder) {
 			g.w.K.Fail("I1/I2: %s committed %d rows under epoch %d; the true holder is %s, epoch %d",
 				p.life, rec.rows, guard.Epoch, holderOf(t), t.epoch)
 		}
+		if boot := p.h.Boot(); boot >= g.trust[p.life] {
+			g.w.K.Fail("I5: %s committed %s past the end of its trust", p.life, boot.Sub(g.trust[p.life]))
+		}
 		if g.fenced[p.life] {
 			g.w.K.Fail("I5: %s committed after it was fenced", p.life)
 		}
 	}
 	for _, j := range rec.jobs {
 		g.jobWritten(p, j, len(rec.leases) > 0)
+	}
+}
+
+// acts is told of every effect on the world, before it is done.
+func (g *Ghost) acts(p *proc, what string) {
+	if boot := p.h.Boot(); boot >= g.trust[p.life] {
+		g.w.K.Fail("S8: %s acts (%s) %s past the end of its trust", p.life, what, boot.Sub(g.trust[p.life]))
 	}
 }
 

@@ -180,6 +180,9 @@ func (h *Host) Running() []string {
 	return ids
 }
 
+// Records returns how many ends the host's keeper has not been told to forget.
+func (h *Host) Records() int { return len(h.records) }
+
 // CanFreeze says whether there is a daemon that runs and may be stopped.
 func (h *Host) CanFreeze() bool { return h.proc != nil && h.proc.runs() }
 

@@ -115,6 +115,27 @@ func TestACrashedDaemonsJobIsInterruptedAndItsQueueToo(t *testing.T) {
 	}
 }
 
+// The end of a job was on disk when the daemon died, but not in the store: the
+// next one hears of it before it judges anything.
+func TestAnEndThatNobodyCommittedIsCommittedByTheNextDaemon(t *testing.T) {
+	w := newWorld(t, 50)
+	alpha := w.Host("alpha")
+	alpha.Serve()
+	w.pass(time.Second)
+	id := w.enqueue(alpha, "sleep", "2s")
+	w.wait(time.Minute, "runs", w.inState(id, daemon.Running))
+	alpha.Freeze()
+	w.pass(5 * time.Second) // it ends, and nobody takes notice
+	alpha.Crash()
+	alpha.Serve()
+	w.wait(time.Minute, "return", w.isActive(alpha))
+	w.wantState(id, daemon.Succeeded)
+	w.pass(time.Minute)
+	if n := alpha.Records(); n != 0 {
+		t.Errorf("%d records are kept though their ends are committed", n)
+	}
+}
+
 func TestACleanStopKeepsTheQueue(t *testing.T) {
 	w := newWorld(t, 34)
 	alpha, beta := w.Host("alpha"), w.Host("beta")
@@ -298,12 +319,12 @@ func TestOneLockOneJob(t *testing.T) {
 		}
 		ids = append(ids, e.Job.ID)
 	}
-	for !w.inState(ids[7], daemon.Succeeded)() {
+	w.wait(time.Minute, "all", func() bool {
 		if n := len(alpha.Running()); n > 2 {
 			t.Fatalf("%d jobs run under two locks", n)
 		}
-		w.pass(100 * time.Millisecond)
-	}
+		return w.inState(ids[7], daemon.Succeeded)()
+	})
 }
 
 func TestKeysNameOneJob(t *testing.T) {
@@ -438,6 +459,9 @@ func TestTheInboxIsTakenByWhoeverHoldsTheLease(t *testing.T) {
 	if took := w.wait(time.Minute, "the submitted job", w.inState(e.Job.ID, daemon.Succeeded)); took > 4*time.Second {
 		t.Errorf("it took %s", took)
 	}
+	if n := w.Unfinished(); n != 0 {
+		t.Errorf("%d requests are still in the inbox", n)
+	}
 }
 
 func TestAJobAcceptedWhileNobodyWasActiveIsNotSwept(t *testing.T) {
@@ -500,7 +524,7 @@ func TestWhenTheFaultsStopEveryJobEnds(t *testing.T) {
 func misfortune(w *world, hosts []*sim.Host) {
 	c := w.K.Choices
 	h := hosts[c.N(len(hosts))]
-	switch c.N(12) {
+	switch c.N(15) {
 	case 0:
 		h.Crash()
 	case 1, 2:
@@ -527,6 +551,14 @@ func misfortune(w *world, hosts []*sim.Host) {
 		}
 	case 10:
 		h.Reboot()
+	case 11:
+		if h.CanFreeze() {
+			h.Stall(c.Between(0, time.Minute))
+		}
+	case 12:
+		if h.CanFreeze() {
+			h.Dawdle(c.Between(0, time.Minute))
+		}
 	default:
 		if d := h.Daemon(); d != nil {
 			h.Offer("sleep", c.Between(0, 5*time.Second).String())

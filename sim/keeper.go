@@ -104,14 +104,17 @@ func (k *keeper) receive(from *proc, fn func(*keeper)) {
 }
 
 func (r runner) Start(_ context.Context, m daemon.Start) error {
+	r.p.h.w.Ghost.acts(r.p, "Start")
 	return r.send(func(k *keeper) { k.start(m) })
 }
 
 func (r runner) Signal(_ context.Context, m daemon.Signal) error {
+	r.p.h.w.Ghost.acts(r.p, "Signal")
 	return r.send(func(k *keeper) { k.signal(m) })
 }
 
 func (r runner) Extend(_ context.Context, m daemon.Extend) error {
+	r.p.h.w.Ghost.acts(r.p, "Extend")
 	return r.send(func(k *keeper) {
 		if m.Epoch == k.epoch {
 			k.obey(m.Leash)

@@ -110,6 +110,48 @@ func TestAHolderFrozenInMidStepCommitsNothing(t *testing.T) {
 	w.wantLeft(first, 76)
 }
 
+// The same, with a Step that renews nothing: it only takes a request. Shorter
+// than the TTL nobody else is there yet, and still it is past its trust.
+func TestARequestThatWasFrozenInMidStepIsNotCommitted(t *testing.T) {
+	for _, sleep := range []time.Duration{24 * time.Second, 2 * ttl} {
+		w := newWorld(t, 23)
+		alpha, beta := w.Host("alpha"), w.Host("beta")
+		alpha.Serve()
+		first := alpha.Process()
+		w.pass(time.Second)
+		beta.Serve(sim.Standby)
+		w.pass(5*time.Second + 100*time.Millisecond) // a renewal has just been made
+		alpha.Stall(sleep)
+		alpha.Offer("sleep", "1s")
+		w.pass(3 * ttl)
+		w.wantActive(beta)
+		w.wantLeft(first, 76)
+		if n := w.Unfinished(); n != 0 {
+			t.Errorf("asleep for %s: the request was committed", sleep)
+		}
+	}
+}
+
+func TestAClaimThatWasFrozenBeforeItsEffectStartsNothing(t *testing.T) {
+	for _, sleep := range []time.Duration{24 * time.Second, 2 * ttl} {
+		w := newWorld(t, 24)
+		alpha, beta := w.Host("alpha"), w.Host("beta")
+		alpha.Serve()
+		first := alpha.Process()
+		w.pass(time.Second)
+		beta.Serve(sim.Standby)
+		w.pass(5*time.Second + 100*time.Millisecond)
+		alpha.Dawdle(sleep)
+		alpha.Offer("sleep", "1h")
+		w.pass(3 * ttl)
+		w.wantActive(beta)
+		w.wantLeft(first, 76)
+		if running := append(alpha.Running(), beta.Running()...); len(running) != 0 {
+			t.Errorf("asleep for %s: %v runs", sleep, running)
+		}
+	}
+}
+
 func TestACrashLoopingBootDoesNotHoldTheLease(t *testing.T) {
 	w := newWorld(t, 6)
 	alpha, beta := w.Host("alpha"), w.Host("beta")

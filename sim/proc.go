@@ -106,6 +106,15 @@ func (p *proc) step() {
 	w.K.Log("%s step %s-> %s%s next %q%s", p.life, names(events), p.d.Role(), effectNames(effects),
 		p.d.Next().Why, errText(err))
 	w.Ghost.stepped(p)
+	if d := p.store.dawdle; d > 0 && len(effects) > 0 {
+		w.K.Log("%s is frozen between commit and effect for %s", p.life, d)
+		p.store.dawdle = 0
+		p.stepping = true
+		p.store.hang(d)
+		if p.stepping = false; !p.up {
+			return
+		}
+	}
 	for _, eff := range effects {
 		if p.store.crashAfter > 0 {
 			if p.store.crashAfter--; p.store.crashAfter == 0 {

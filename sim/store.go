@@ -15,8 +15,9 @@ type store struct {
 	real   Handle
 	faults []Fault
 
-	poison     string // a job with this label value cannot be written
-	crashAfter int    // kill the process before the nth effect
+	poison     string        // a job with this label value cannot be written
+	crashAfter int           // kill the process before the nth effect
+	dawdle     time.Duration // freeze the process between the next commit and its effects
 }
 
 // Fault is what happens to one Update.
@@ -56,6 +57,10 @@ func (h *Host) Stall(d time.Duration) {
 // Poison makes every insert of a job with the label x=value fail.
 func (h *Host) Poison(value string) { h.proc.store.poison = value }
 
+// Dawdle freezes the daemon for d between its next commit with effects and the
+// first of them.
+func (h *Host) Dawdle(d time.Duration) { h.proc.store.dawdle = d }
+
 func (s *store) take() Fault {
 	if len(s.faults) == 0 {
 		return Fault{Kind: None}
@@ -71,6 +76,7 @@ func (s *store) take() Fault {
 // Update implements daemon.Store.
 func (s *store) Update(ctx context.Context, g daemon.Guard, fn func(daemon.Tx) error) error {
 	w := s.p.h.w
+	rec := &recorder{poison: s.poison, start: s.p.h.Boot()}
 	f := s.take()
 	switch f.Kind {
 	case Busy:
@@ -84,7 +90,6 @@ func (s *store) Update(ctx context.Context, g daemon.Guard, fn func(daemon.Tx) e
 	if !s.p.up {
 		return errors.New("the process is dead")
 	}
-	rec := &recorder{poison: s.poison}
 	err := s.real.Update(ctx, g, func(tx daemon.Tx) error {
 		rec.Tx = tx
 		if err := fn(rec); err != nil {
@@ -131,6 +136,7 @@ func (s *store) close() { s.real.Close() }
 // recorder notes what a transaction wrote.
 type recorder struct {
 	daemon.Tx
+	start  daemon.Boottime // when the attempt truly began
 	poison string
 	leases []daemon.Lease
 	jobs   []daemon.Job

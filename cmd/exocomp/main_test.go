@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -53,6 +54,8 @@ func TestScripts(t *testing.T) {
 			"as-nobody":  asNobody,
 			"dump":       dump,
 			"newschema":  newSchema,
+			"skewed":     skewed,
+			"http":       rawHTTP,
 		},
 		Condition: func(cond string) (bool, error) {
 			if cond != "root" {
@@ -144,7 +147,7 @@ func firstOf(path string) string { return strings.SplitN(path, string(filepath.L
 func scriptEnv(ts *testscript.TestScript) []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "TZ", "LANG", "NO_COLOR", "TMPDIR", "WORK", "EXOCOMP_HOST", "EXOCOMP_DATA_DIR",
-		"EXOCOMP_STATE_DIR", "EXOCOMP_NO_CGROUP", "NOTIFY_SOCKET", "GORACE", "GOCOVERDIR", "SECRET_OF_THE_DAEMON"} {
+		"EXOCOMP_STATE_DIR", "EXOCOMP_NO_CGROUP", "NOTIFY_SOCKET", "GORACE", "EXOCOMP_TEST_CLOCK", "GOCOVERDIR", "SECRET_OF_THE_DAEMON"} {
 		if v := ts.Getenv(name); v != "" {
 			env = append(env, name+"="+v)
 		}
@@ -371,4 +374,52 @@ func newSchema(ts *testscript.TestScript, neg bool, args []string) {
 	defer db.Close()
 	_, err = db.Exec("UPDATE meta SET value = $1 WHERE name = 'schema_version'", args[1])
 	ts.Check(err)
+}
+
+// skewed OFFSET builds an exocomp whose wall clock is off by what the file
+// $WORK/clock says, puts it first in PATH, and writes OFFSET there.
+func skewed(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: skewed offset")
+	}
+	clock := ts.MkAbs("clock")
+	ts.Check(os.WriteFile(clock, []byte(args[0]), 0o600))
+	bin := ts.MkAbs("skewed-bin")
+	if _, err := os.Stat(bin); err == nil {
+		return
+	}
+	build := exec.Command("go", "build", "-tags", "testclock", "-o", filepath.Join(bin, "exocomp"), ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		ts.Fatalf("build: %v\n%s", err, out)
+	}
+	ts.Setenv("PATH", bin+string(filepath.ListSeparator)+ts.Getenv("PATH"))
+	ts.Setenv("EXOCOMP_TEST_CLOCK", clock)
+}
+
+// http STATE_DIR METHOD PATH BODY_FILE prints status and answer of a request
+// over the daemon's socket. BODY_FILE may be huge:N for N bytes of JSON.
+func rawHTTP(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 4 {
+		ts.Fatalf("usage: http state-dir method path body-file")
+	}
+	body := ""
+	if n, ok := strings.CutPrefix(args[3], "huge:"); ok {
+		size, err := strconv.Atoi(n)
+		ts.Check(err)
+		body = `{"spec":{"argv":["` + strings.Repeat("x", size) + `"]}}`
+	} else {
+		body = ts.ReadFile(args[3])
+	}
+	path := filepath.Join(ts.MkAbs(args[0]), apiSocket)
+	client := &http.Client{Timeout: within, Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return linux.DialUnix(ctx, path) }}}
+	req, err := http.NewRequest(args[1], "http://exocomp"+args[2], strings.NewReader(body))
+	ts.Check(err)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	ts.Check(err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	ts.Check(err)
+	fmt.Fprintf(ts.Stdout(), "%d\n%s\n", resp.StatusCode, text)
 }

@@ -215,7 +215,7 @@ func (s *service) close() {
 		s.front.close()
 	}
 	if s.runner != nil {
-		s.runner.Close(5 * time.Second)
+		s.runner.Close(time.Second) // the lease is released: the process must end soon (S5)
 	}
 	if s.store != nil {
 		if err := s.store.Close(); err != nil {

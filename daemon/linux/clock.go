@@ -22,7 +22,7 @@ type Clock struct{ clock.Clock }
 var _ daemon.Clock = Clock{}
 
 // NewClock returns the clocks of this host.
-func NewClock() Clock { return Clock{clock.New()} }
+func NewClock() Clock { return Clock{wall()} }
 
 // Boot implements daemon.Clock: CLOCK_BOOTTIME, which goes on in a suspend.
 func (Clock) Boot() daemon.Boottime {

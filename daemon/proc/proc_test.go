@@ -1,6 +1,7 @@
 package proc_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/exocomp/exocomp/daemon"
+	"github.com/exocomp/exocomp/daemon/linux"
 )
 
 func TestAJobRunsAndItsEndIsTold(t *testing.T) {
@@ -241,6 +243,29 @@ func TestAStartThatComesTooLateIsRefused(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
+}
+
+// A second daemon's hello makes the first one's connection void: what it still
+// writes there is not read, or not heeded (K2).
+func TestTheNewestHelloIsTheSession(t *testing.T) {
+	x := newRig(t, false)
+	a := x.start(nil, "sleep", "1000")
+	x.started(a)
+	conn, err := linux.DialUnix(context.Background(), filepath.Join(x.dir, "keeper.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	l := x.leash(time.Hour)
+	fmt.Fprintf(conn, `{"hello":{"epoch":2,"incarnation":"other","seq":9,"leash":{"term_at":%d,"kill_at":%d,"dead_by":%d}}}`+"\n",
+		l.TermAt, l.KillAt, l.DeadBy)
+	answer, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil || !strings.Contains(answer, a) || !strings.Contains(answer, `"Seq":9`) {
+		t.Fatalf("the new session heard %q, %v", answer, err)
+	}
+	// The old session is closed, and says so to its daemon only when the keeper
+	// is gone: this one lives, so its end is what kills it.
+	want(x, func(l daemon.KeeperLost) bool { return l.Instance == x.instance })
 }
 
 func TestASignalForAnUnknownAttemptMakesItsStartVoid(t *testing.T) {

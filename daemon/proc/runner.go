@@ -280,7 +280,7 @@ func (r *Runner) read(conn net.Conn, out chan request) {
 	}
 	killOrphans()
 	r.mu.Lock()
-	r.kid, r.conn = nil, nil
+	r.conn = nil
 	r.mu.Unlock()
 	r.opts.Tell(daemon.KeeperLost{Instance: instance, Why: fmt.Sprintf("its socket ended: %v", err)})
 }
@@ -303,7 +303,7 @@ func killOrphans() {
 }
 
 // Close ends the session, so that the keeper kills what it runs and goes, and
-// waits until it is gone, at most d.
+// waits until it is gone. One that has not gone after d is killed.
 func (r *Runner) Close(d time.Duration) {
 	r.mu.Lock()
 	conn := r.conn
@@ -315,7 +315,10 @@ func (r *Runner) Close(d time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	if err := r.settled(ctx); err != nil {
-		r.opts.Log.Warn("the keeper does not go", "err", err)
+		r.opts.Log.Warn("the keeper does not go by itself: killing it", "err", err)
+		r.mu.Lock()
+		r.kid.Process.Kill()
+		r.mu.Unlock()
 	}
 }
 
