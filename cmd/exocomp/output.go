@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -13,6 +14,7 @@ import (
 // table prints rows under a head, as wide as their widest cells. The last
 // column is not padded.
 func table(w io.Writer, head []string, rows [][]string) error {
+	paint := painter(w)
 	width := make([]int, len(head))
 	for _, row := range append([][]string{head}, rows...) {
 		for i, cell := range row {
@@ -22,7 +24,7 @@ func table(w io.Writer, head []string, rows [][]string) error {
 	var b strings.Builder
 	for _, row := range append([][]string{head}, rows...) {
 		for i, cell := range row {
-			b.WriteString(cell)
+			b.WriteString(paint(cell))
 			if i < len(row)-1 {
 				b.WriteString(strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell)+2))
 			}
@@ -31,6 +33,26 @@ func table(w io.Writer, head []string, rows [][]string) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// colours of states, for a person who looks for the odd one out.
+var colours = map[string]string{
+	string(daemon.Running): "36", string(daemon.Starting): "36", string(daemon.Cancelling): "33",
+	string(daemon.Succeeded): "32", string(daemon.JobFailed): "31", string(daemon.Interrupted): "35",
+	string(daemon.Cancelled): "33",
+}
+
+// painter colours states at a terminal, unless NO_COLOR asks for none.
+func painter(w io.Writer) func(string) string {
+	if !isTerminal(w) || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return func(cell string) string { return cell }
+	}
+	return func(cell string) string {
+		if c, ok := colours[cell]; ok {
+			return "\x1b[" + c + "m" + cell + "\x1b[0m"
+		}
+		return cell
+	}
 }
 
 // short cuts text to n runes, in one line: a command may hold anything.

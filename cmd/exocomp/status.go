@@ -56,7 +56,7 @@ func daemonLine(d *daemon.DaemonStatus) string {
 	}
 	role := string(d.Role)
 	if d.Stopping != "" {
-		role += " (stopping: " + d.Stopping + ")"
+		role = "stopping (" + d.Stopping + "),"
 	}
 	return fmt.Sprintf("%s on %s, pid %d, %d of %d jobs running", role, d.Host, d.PID, d.Running, d.Limit)
 }
