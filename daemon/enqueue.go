@@ -109,14 +109,7 @@ func checkSpec(r EnqueueRequest) error {
 		return Errorf(Invalid, "cwd %.200q is not absolute: the daemon has no use for a relative one", s.Cwd).
 			Hint("give the whole path")
 	}
-	size := len(s.Shell) + len(s.Cwd)
-	for _, w := range s.Argv {
-		size += len(w)
-	}
-	for k, v := range s.Env { // a sum: the order does not matter
-		size += len(k) + len(v)
-	}
-	if size > maxSpec {
+	if size := s.size(); size > maxSpec {
 		return Errorf(TooLarge, "the command and its environment are %d bytes: at most %d are taken", size, maxSpec).
 			Hint("put the data in a file and name the file")
 	}
@@ -125,6 +118,18 @@ func checkSpec(r EnqueueRequest) error {
 			Hint("check how the command line was made")
 	}
 	return nil
+}
+
+// size returns how many bytes of text s holds.
+func (s Spec) size() int {
+	size := len(s.Shell) + len(s.Cwd)
+	for _, w := range s.Argv {
+		size += len(w)
+	}
+	for k, v := range s.Env { // a sum: the order does not matter
+		size += len(k) + len(v)
+	}
+	return size
 }
 
 func checkEnv(r EnqueueRequest) error {

@@ -51,6 +51,15 @@ var Meanings = map[Code]Meaning{
 	BadConfig:   {78, 500},
 }
 
+// MeaningOf returns what a code means outside. One that is not in the table is
+// a failure: a code of a newer daemon must not end a script with 0.
+func MeaningOf(c Code) Meaning {
+	if m, ok := Meanings[c]; ok {
+		return m
+	}
+	return Meanings[Failed]
+}
+
 // Exit codes that no Error carries.
 const (
 	ExitWatchdog = 77  // the watchdog ended a daemon that hung past its trust

@@ -54,7 +54,8 @@ func (s reads) Job(ctx context.Context, ref string) (j Job, err error) {
 const (
 	defaultPage = 50
 	maxPage     = 1000
-	maxLooked   = 5000 // rows looked at for one page; then the page ends early
+	maxLooked   = 5000    // rows looked at for one page; then the page ends early
+	maxBytes    = 4 << 20 // of commands in one page, likewise
 )
 
 // Jobs implements Client.
@@ -97,7 +98,7 @@ func (q JobQuery) check() (before int64, err error) {
 
 // page collects matching jobs numbered below before.
 func (q JobQuery) page(ctx context.Context, r Reader, before int64) (JobPage, error) {
-	page := JobPage{Jobs: []Job{}}
+	page, bytes := JobPage{Jobs: []Job{}}, 0
 	for looked := 0; looked < maxLooked; {
 		rows, err := q.chunk(ctx, r, before)
 		if err != nil {
@@ -108,7 +109,8 @@ func (q JobQuery) page(ctx context.Context, r Reader, before int64) (JobPage, er
 			if !q.matches(j) {
 				continue
 			}
-			if page.Jobs = append(page.Jobs, j); len(page.Jobs) == q.Limit {
+			bytes += j.Spec.size()
+			if page.Jobs = append(page.Jobs, j); len(page.Jobs) == q.Limit || bytes > maxBytes {
 				page.Next = "before-" + formatInt(before)
 				return page, nil
 			}

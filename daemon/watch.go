@@ -20,7 +20,7 @@ func (d *Daemon) stepWatch(ctx context.Context, now Instant) ([]Effect, error) {
 		return append(effects, d.leave(0, "stopped while watching")...), nil
 	}
 	if err := CheckWall(now.Wall); err != nil {
-		return append(effects, d.leave(Meanings[BadConfig].Exit, err.Error()+"\n  "+RemedyOf(err))...), nil
+		return append(effects, d.leave(MeaningOf(BadConfig).Exit, err.Error()+"\n  "+RemedyOf(err))...), nil
 	}
 	if now.Boot < d.retry {
 		return effects, nil
@@ -39,7 +39,7 @@ func (d *Daemon) stepWatch(ctx context.Context, now Instant) ([]Effect, error) {
 	case g.refuse:
 		err := d.refusal(now)
 		d.log.Error("refused: "+err.Msg, "remedy", err.Remedy)
-		return append(effects, d.leave(Meanings[Held].Exit, err.Msg+"\n  "+err.Remedy)...), nil
+		return append(effects, d.leave(MeaningOf(Held).Exit, err.Msg+"\n  "+err.Remedy)...), nil
 	case g.take:
 		got, err := d.acquire(ctx, now, g.why)
 		return append(effects, got...), err

@@ -68,13 +68,13 @@ func (a *app) complain(err error) int {
 			"remedy": daemon.RemedyOf(err)}}
 		text, _ := json.Marshal(doc) // three strings
 		fmt.Fprintln(a.stderr, string(text))
-		return daemon.Meanings[code].Exit
+		return daemon.MeaningOf(code).Exit
 	}
 	fmt.Fprintf(a.stderr, "exocomp: %s\n", err)
 	if remedy := daemon.RemedyOf(err); remedy != "" {
 		fmt.Fprintf(a.stderr, "  %s\n", remedy)
 	}
-	return daemon.Meanings[code].Exit
+	return daemon.MeaningOf(code).Exit
 }
 
 // root builds the command tree. There are no package globals in it, so that a

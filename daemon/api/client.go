@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -27,36 +26,58 @@ type ClientOptions struct {
 	Token   string                                  // sent with every request, if not ""
 	// MaintenanceToken finds the token for maintenance when Token is "".
 	MaintenanceToken func() (string, error)
+	// Pause is how long a follower waits before it takes up a stream that broke;
+	// after n breaks in a row, n*n times as long. Default 200 ms.
+	Pause time.Duration
+	// Silence is how long a stream may be quiet before it counts as broken. Default
+	// 60 s, which is four heartbeats.
+	Silence time.Duration
 }
 
-// Client is a daemon.Client over HTTP.
+// Client is a daemon.Client over HTTP. It is safe for concurrent use.
 type Client struct {
 	opts ClientOptions
 	base *url.URL
 	http *http.Client
 }
 
-// NewClient returns a Client. It refuses to send a token in clear text over a
-// network.
+// NewClient returns a Client. It refuses an address to which a token would go in
+// clear text over a network, even while it has none: daemon.Usage, as for a
+// BaseURL that is none.
 func NewClient(o ClientOptions) (*Client, error) {
-	base, err := url.Parse(o.BaseURL)
-	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" {
-		return nil, daemon.Errorf(daemon.Usage, "remote %q is not the URL of a daemon", o.BaseURL).
-			Hint("write --remote=http://127.0.0.1:7373, with the =")
-	}
-	if o.Dial == nil && base.Scheme == "http" && !loopback(base.Hostname()) {
-		return nil, daemon.Errorf(daemon.Usage, "remote %s is not on this host: a token does not go over the network in clear text", o.BaseURL).
-			Hint("use https, or a tunnel: ssh -L 7373:127.0.0.1:7373 HOST")
+	base, err := o.address()
+	if err != nil {
+		return nil, err
 	}
 	if o.Name == "" {
 		o.Name = o.BaseURL
 	}
-	transport := &http.Transport{ResponseHeaderTimeout: answerWithin + 10*time.Second, DisableCompression: true}
-	if o.Dial != nil {
-		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return o.Dial(ctx) }
+	if o.Pause == 0 {
+		o.Pause = 200 * time.Millisecond
 	}
-	return &Client{opts: o, base: base, http: &http.Client{Transport: transport,
+	if o.Silence == 0 {
+		o.Silence = time.Minute
+	}
+	return &Client{opts: o, base: base, http: &http.Client{Transport: o.transport(),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
+}
+
+// address returns the URL that o names, if tokens may go there.
+func (o ClientOptions) address() (*url.URL, error) {
+	base, err := url.Parse(o.BaseURL)
+	switch {
+	case err == nil && base.User != nil: // not quoted: it may hold a password
+		return nil, daemon.Errorf(daemon.Usage, "the remote has a user in its URL: exocomp knows callers by tokens").
+			Hint("leave the part before @ out, and name a token file in EXOCOMP_TOKEN_FILE")
+	case err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "":
+		return nil, daemon.Errorf(daemon.Usage, "remote %q is not the URL of a daemon", o.BaseURL).
+			Hint("write --remote=http://127.0.0.1:7373, with the =")
+	case o.Dial != nil || base.Scheme == "https" || loopback(base.Hostname()):
+		return base, nil
+	}
+	return nil, daemon.Errorf(daemon.Usage,
+		"remote %s is not on this host: a token does not go over the network in clear text", o.BaseURL).
+		Hint("use https, or a tunnel: ssh -L 7373:127.0.0.1:7373 HOST")
 }
 
 func loopback(host string) bool {
@@ -64,8 +85,25 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
+// connectWithin is how long a host may take to answer at all.
+const connectWithin = 10 * time.Second
+
+// transport waits somewhat longer for an answer than a daemon takes for one. It
+// knows no proxy: a token goes to the host that was named and to no other.
+func (o ClientOptions) transport() *http.Transport {
+	dial := (&net.Dialer{Timeout: connectWithin}).DialContext
+	if o.Dial != nil {
+		dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return o.Dial(ctx) }
+	}
+	return &http.Transport{DialContext: dial, TLSHandshakeTimeout: connectWithin, IdleConnTimeout: time.Minute,
+		ResponseHeaderTimeout: answerWithin + 10*time.Second, DisableCompression: true}
+}
+
+// Close lets go of connections that wait for another request.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
 // maxAnswer bounds a document that a daemon sends.
-const maxAnswer = 64 << 20
+const maxAnswer = 16 << 20
 
 // call sends a request and decodes the answer into out.
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, head http.Header, in, out any) error {
@@ -74,38 +112,27 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 		return err
 	}
 	defer resp.Body.Close()
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(out); err != nil {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
 		return c.unreached(fmt.Errorf("read the answer: %w", err))
+	case len(text) > maxAnswer:
+		return daemon.Errorf(daemon.TooLarge, "the answer of %s is larger than %d MiB", c.opts.Name, maxAnswer>>20).
+			Hint("ask for less at a time, such as fewer jobs on a page")
+	case json.Unmarshal(text, out) != nil:
+		return c.stranger(resp)
 	}
 	return nil
 }
 
 // send returns a good answer, or what was wrong.
 func (c *Client) send(ctx context.Context, method, path string, query url.Values, head http.Header, in any) (*http.Response, error) {
-	var body io.Reader
-	if in != nil {
-		text, err := json.Marshal(in)
-		if err != nil {
-			return nil, fmt.Errorf("encode the request: %w", err)
-		}
-		body = bytes.NewReader(text)
-	}
-	u := *c.base
-	u.Path = strings.TrimSuffix(u.Path, "/") + "/api/v1" + path
-	u.RawPath = ""
-	if unescaped, err := url.PathUnescape(u.Path); err == nil && unescaped != u.Path {
-		u.RawPath, u.Path = u.Path, unescaped
-	}
-	u.RawQuery = query.Encode()
-	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
+	req, err := c.request(ctx, method, path, query, in)
 	if err != nil {
-		return nil, fmt.Errorf("make the request: %w", err)
+		return nil, err
 	}
 	for k, v := range head {
 		req.Header[k] = v
-	}
-	if in != nil {
-		req.Header.Set("Content-Type", "application/json")
 	}
 	token, err := c.token(path)
 	if err != nil {
@@ -125,38 +152,37 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	return resp, nil
 }
 
+// request makes a request. path is escaped already.
+func (c *Client) request(ctx context.Context, method, path string, query url.Values, in any) (*http.Request, error) {
+	u := *c.base
+	u.Path, u.RawPath = strings.TrimSuffix(u.Path, "/")+"/api/v1"+path, ""
+	if unescaped, err := url.PathUnescape(u.Path); err == nil && unescaped != u.Path {
+		u.RawPath, u.Path = u.Path, unescaped
+	}
+	u.RawQuery, u.Fragment = query.Encode(), ""
+	var body io.Reader
+	if in != nil {
+		text, err := json.Marshal(in)
+		if err != nil {
+			return nil, fmt.Errorf("encode the request: %w", err)
+		}
+		body = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
+	if err != nil {
+		return nil, fmt.Errorf("make the request: %w", err)
+	}
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return req, nil
+}
+
 func (c *Client) token(path string) (string, error) {
 	if c.opts.Token == "" && c.opts.MaintenanceToken != nil && strings.HasPrefix(path, "/maintenance/") {
 		return c.opts.MaintenanceToken()
 	}
 	return c.opts.Token, nil
-}
-
-// unreached is the error of a request that got no answer.
-func (c *Client) unreached(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return context.Canceled
-	}
-	var timeout net.Error
-	var op *net.OpError
-	dialled := errors.As(err, &op) && op.Op == "dial"
-	if errors.As(err, &timeout) && timeout.Timeout() && !dialled || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return daemon.Errorf(daemon.TimedOut, "the daemon at %s did not answer: whether it did what was asked is not known: %w", c.opts.Name, err).
-			Hint("look at exocomp status and exocomp jobs list before you ask again")
-	}
-	return daemon.Errorf(daemon.Unavailable, "the daemon at %s cannot be reached: %w", c.opts.Name, err).
-		Hint("is it running? Start it: exocomp serve. Is the address right? See --remote")
-}
-
-// refused turns a problem document back into the error that it was made from.
-func (c *Client) refused(resp *http.Response) error {
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // what came is all there is to say
-	err := problemIn(text)
-	if _, ok := errors.AsType[*daemon.Error](err); !ok {
-		return daemon.Errorf(daemon.Failed, "%s answered %s, and not as an exocomp daemon does", c.opts.Name, resp.Status).
-			Hint("is another program at that address?")
-	}
-	return err
 }
 
 // Enqueue implements daemon.Client.

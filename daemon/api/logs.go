@@ -3,11 +3,16 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/url"
+	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/go-chi/chi/v5"
 
 	"github.com/exocomp/exocomp/daemon"
@@ -38,10 +43,31 @@ func newLogEvent(c daemon.LogChunk) logEvent {
 
 func (e logEvent) chunk() daemon.LogChunk {
 	c := daemon.LogChunk{Offset: e.Offset, Next: e.Next, At: e.At, Stream: e.Stream, Cut: e.Cut, Data: e.Base64}
-	if c.Data == nil {
+	if e.Text != "" {
 		c.Data = []byte(e.Text)
 	}
 	return c
+}
+
+const logsPath = "/api/v1/jobs/{job}/logs"
+
+// describeLogs puts the one operation that huma does not serve into its document.
+func describeLogs(doc *huma.OpenAPI) {
+	o := op("read-log", http.MethodGet, "/jobs/{job}/logs", "Read or follow what a job wrote")
+	o.Description = "Server-sent events: log, end (the job) and error (a problem). With raw, or Accept: " +
+		"application/octet-stream, bytes and nothing else."
+	param := func(name, in, kind, text string) {
+		o.Parameters = append(o.Parameters, &huma.Param{Name: name, In: in, Description: text, Required: in == "path",
+			Schema: &huma.Schema{Type: kind}})
+	}
+	param("job", "path", huma.TypeString, "number or id")
+	param("from", "query", huma.TypeInteger, "offset to begin at: 0, or an id that the log gave out")
+	param("follow", "query", huma.TypeBoolean, "go on until the job ends")
+	param("raw", "query", huma.TypeString, "stdout, stderr or both")
+	param("Last-Event-ID", "header", huma.TypeInteger, "counts more than from")
+	o.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
+		"text/event-stream": {}, "application/octet-stream": {}}}}
+	doc.AddOperation(&o)
 }
 
 // logs streams a log as server-sent events:
@@ -59,27 +85,44 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c := s.client(r.Context())
-	j, err := c.Job(r.Context(), chi.URLParam(r, "job"))
+	j, err := c.Job(r.Context(), jobIn(r))
 	if err != nil {
 		writeProblem(w, r, err)
 		return
 	}
 	if raw != "" {
-		s.rawLog(w, r, c, j.ID, q, raw)
+		rawLog(w, r, c, j.ID, q, raw)
 		return
 	}
 	s.streamLog(w, r, c, j.ID, q)
 }
 
+// jobIn returns the job that the path of r names. chi matches the path as it was
+// sent, so what was escaped still is.
+func jobIn(r *http.Request) string {
+	ref := chi.URLParam(r, "job")
+	if plain, err := url.PathUnescape(ref); err == nil && r.URL.RawPath != "" {
+		return plain
+	}
+	return ref
+}
+
 func logQuery(r *http.Request) (q daemon.LogQuery, raw string, err error) {
 	v := r.URL.Query()
+	for name := range v { // one that is wrong is enough: the order does not matter
+		if name != "from" && name != "follow" && name != "raw" {
+			return q, "", daemon.Errorf(daemon.Invalid, "query.%.40s: unknown query parameter", name).
+				Hint("a log takes from, follow and raw")
+		}
+	}
 	from := v.Get("from")
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		from = last
 	}
 	if from != "" {
 		if q.From, err = strconv.ParseInt(from, 10, 64); err != nil || q.From < 0 {
-			return q, "", daemon.Errorf(daemon.Invalid, "the offset to start from is no number").Hint("use 0, or an id that the log gave out")
+			return q, "", daemon.Errorf(daemon.Invalid, "the offset to start from is no number").
+				Hint("use 0, or an id that the log gave out")
 		}
 	}
 	if f := v.Get("follow"); f != "" {
@@ -87,54 +130,72 @@ func logQuery(r *http.Request) (q daemon.LogQuery, raw string, err error) {
 			return q, "", daemon.Errorf(daemon.Invalid, "follow is neither true nor false").Hint("write follow=true")
 		}
 	}
-	raw = v.Get("raw")
-	if raw != "" && raw != "stdout" && raw != "stderr" && raw != "both" {
-		return q, "", daemon.Errorf(daemon.Invalid, "raw is not stdout, stderr or both").Hint("write raw=both")
-	}
-	return q, raw, nil
+	raw, err = rawStreams(v.Get("raw"), r.Header.Get("Accept"))
+	return q, raw, err
 }
 
-// writeWithin is how long a reader may take for one piece. It slows nobody but
-// itself: the job writes to a file.
-const writeWithin = 30 * time.Second
+// rawStreams says which streams are wanted as bytes: "" for none.
+func rawStreams(raw, accept string) (string, error) {
+	switch raw {
+	case "stdout", "stderr", "both":
+		return raw, nil
+	case "":
+		if strings.Contains(accept, "application/octet-stream") {
+			return "both", nil
+		}
+		return "", nil
+	}
+	return "", daemon.Errorf(daemon.Invalid, "raw is not stdout, stderr or both").Hint("write raw=both")
+}
 
-func (s *Server) rawLog(w http.ResponseWriter, r *http.Request, c daemon.Client, id string, q daemon.LogQuery, raw string) {
+// rawLog writes bytes. What went wrong before the first of them is a problem;
+// later the connection breaks, since a cut log must not look like a whole one.
+func rawLog(w http.ResponseWriter, r *http.Request, c daemon.Client, id string, q daemon.LogQuery, raw string) {
 	w.Header().Set("Content-Type", "application/octet-stream")
-	rc := http.NewResponseController(w)
-	wrote := false
+	out := newPatient(w)
+	began, unread := false, false
 	_, err := c.Logs(r.Context(), id, q, func(chunk daemon.LogChunk) error {
 		if chunk.Stream == daemon.Gap || raw != "both" && raw != string(chunk.Stream) {
 			return nil
 		}
-		wrote = true
-		if err := rc.SetWriteDeadline(time.Now().Add(writeWithin)); err != nil {
-			return err
-		}
-		if _, err := w.Write(chunk.Data); err != nil {
-			return err
-		}
-		return rc.Flush()
+		began = true
+		err := out.write(chunk.Data)
+		unread = err != nil
+		return err
 	})
 	switch {
-	case err != nil && !wrote:
+	case err == nil:
+	case !began:
 		writeProblem(w, r, err)
-	case err != nil:
-		panic(http.ErrAbortHandler) // a cut stream must not look like a whole one
+	default:
+		if !unread {
+			problemFor(r.Context(), err) // for the log
+		}
+		panic(http.ErrAbortHandler)
 	}
 }
 
-// streamLog writes events. The log is read by a goroutine of its own, so that
-// the connection can be kept alive while nothing comes.
-func (s *Server) streamLog(w http.ResponseWriter, r *http.Request, c daemon.Client, id string, q daemon.LogQuery) {
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	type end struct {
-		job daemon.Job
-		err error
-	}
-	chunks, ended := make(chan daemon.LogChunk), make(chan end, 1)
+// logEnd is how a log ended.
+type logEnd struct {
+	job daemon.Job
+	err error
+}
+
+// tail reads a log in a goroutine of its own, so that the connection can be kept
+// alive while nothing comes. Nothing is kept in between: a slow reader slows
+// only itself. The end comes even when reading breaks, which must not take the
+// daemon along.
+func tail(ctx context.Context, c daemon.Client, id string, q daemon.LogQuery) (<-chan daemon.LogChunk, <-chan logEnd) {
+	chunks, ended := make(chan daemon.LogChunk), make(chan logEnd, 1)
 	go func() {
-		job, err := c.Logs(ctx, id, q, func(chunk daemon.LogChunk) error {
+		var e logEnd
+		defer func() {
+			if p := recover(); p != nil {
+				e.err = fmt.Errorf("read log: panic: %v\n%s", p, debug.Stack())
+			}
+			ended <- e
+		}()
+		e.job, e.err = c.Logs(ctx, id, q, func(chunk daemon.LogChunk) error {
 			select {
 			case chunks <- chunk:
 				return nil
@@ -142,8 +203,17 @@ func (s *Server) streamLog(w http.ResponseWriter, r *http.Request, c daemon.Clie
 				return ctx.Err()
 			}
 		})
-		ended <- end{job, err}
 	}()
+	return chunks, ended
+}
+
+// streamLog writes events, and a comment when there was none for a while: it
+// keeps what lies between from closing the connection, and tells the reader that
+// somebody is there.
+func (s *Server) streamLog(w http.ResponseWriter, r *http.Request, c daemon.Client, id string, q daemon.LogQuery) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	chunks, ended := tail(ctx, c, id, q)
 	out := newSSE(w)
 	beat := time.NewTicker(s.opts.Beat)
 	defer beat.Stop()
@@ -151,11 +221,12 @@ func (s *Server) streamLog(w http.ResponseWriter, r *http.Request, c daemon.Clie
 		var err error
 		select {
 		case chunk := <-chunks:
+			beat.Reset(s.opts.Beat)
 			err = out.send("log", strconv.FormatInt(chunk.Next, 10), newLogEvent(chunk))
 		case <-beat.C:
 			err = out.comment("beat")
 		case e := <-ended:
-			endLog(out, r, e.job, e.err)
+			endLog(out, r, e)
 			return
 		}
 		if err != nil {
@@ -167,13 +238,11 @@ func (s *Server) streamLog(w http.ResponseWriter, r *http.Request, c daemon.Clie
 }
 
 // endLog says how the stream ended.
-func endLog(out *sse, r *http.Request, j daemon.Job, err error) {
+func endLog(out *sse, r *http.Request, e logEnd) {
 	switch {
-	case err == nil:
-		_ = out.send("end", "", j) // the peer may be gone
-	case !errors.Is(err, context.Canceled):
-		p := problemOf(err)
-		p.RequestID, _ = r.Context().Value(requestIDKey{}).(string)
-		_ = out.send("error", "", p) // the peer may be gone
+	case e.err == nil:
+		_ = out.send("end", "", e.job) // the peer may be gone
+	case !errors.Is(e.err, context.Canceled):
+		_ = out.send("error", "", problemFor(r.Context(), e.err)) // the peer may be gone
 	}
 }

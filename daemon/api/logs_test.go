@@ -210,12 +210,12 @@ func TestTheClientExplainsWhatWentWrong(t *testing.T) {
 	gone := httptest.NewServer(nil)
 	gone.Close()
 	html := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "<html>nginx</html>", 502)
+		http.Error(w, "<html>nginx</html>", http.StatusBadGateway)
 	}))
 	defer html.Close()
 	cut := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	defer cut.Close()
-	redirect := httptest.NewServer(http.RedirectHandler("http://127.0.0.1:1/", 302))
+	redirect := httptest.NewServer(http.RedirectHandler("http://127.0.0.1:1/", http.StatusFound))
 	defer redirect.Close()
 	tests := []struct {
 		name, url string

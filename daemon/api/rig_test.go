@@ -32,13 +32,13 @@ type rig struct {
 	store  *sqlite.Store
 	loop   *daemon.Loop
 	logs   logfile.Dir
+	opts   api.Options
 	srv    *api.Server
 	tcp    *httptest.Server
 	socket string
 	tokens map[daemon.Scope]string
 	admin  string
-	jobKey string
-	slog   *bytes.Buffer
+	slog   *safeBuffer
 	jobs   *stage
 }
 
@@ -90,7 +90,13 @@ func (nobody) Exit(int, string)                 { /* the loop returns */ }
 // safeBuffer is a log for many.
 type safeBuffer struct {
 	mu sync.Mutex
-	b  *bytes.Buffer
+	b  bytes.Buffer
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }
 
 func (b *safeBuffer) Write(p []byte) (int, error) {
@@ -101,7 +107,13 @@ func (b *safeBuffer) Write(p []byte) (int, error) {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	x := &rig{t: t, tokens: map[daemon.Scope]string{}, slog: &bytes.Buffer{}, logs: logfile.Dir{Root: t.TempDir()}}
+	return newRigWith(t, nil)
+}
+
+// newRigWith is newRig with other options for the server.
+func newRigWith(t *testing.T, change func(*api.Options)) *rig {
+	t.Helper()
+	x := &rig{t: t, tokens: map[daemon.Scope]string{}, slog: &safeBuffer{}, logs: logfile.Dir{Root: t.TempDir()}}
 	o := sqlite.Options{Path: filepath.Join(t.TempDir(), "x.db")}
 	clk := linux.NewClock()
 	anchor, err := sqlite.Create(t.Context(), o, func(tx daemon.Tx) error { return x.seed(tx, clk) })
@@ -112,15 +124,19 @@ func newRig(t *testing.T) *rig {
 	if x.store, err = sqlite.Open(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	log := slog.New(slog.NewTextHandler(&safeBuffer{b: x.slog}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	log := slog.New(slog.NewTextHandler(x.slog, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	x.jobs = &stage{live: map[string]daemon.Start{}, tell: func(ev daemon.Event) { x.loop.Tell(ev) }}
 	cfg := daemon.Config{Identity: daemon.Identity{Holder: "alpha-1", Host: "alpha", Incarnation: "alpha-1"},
 		Terms: daemon.DefaultTerms(), Limit: 10, DrainGrace: time.Second}
 	d := daemon.New(cfg, clk, x.store, linux.Chance{}, slog.New(slog.DiscardHandler))
 	x.loop = daemon.NewLoop(d, daemon.Ports{Runner: x.jobs, Process: nobody{}}, slog.New(slog.DiscardHandler), nil)
 	desk := daemon.Desk{Store: x.store, Logs: x.logs, Clock: clk, Chance: linux.Chance{}, Ask: x.loop.Ask, Snapshot: x.loop.Snapshot}
-	x.srv = api.New(api.Options{Desk: desk, Store: x.store, Clock: clk, Snapshot: x.loop.Snapshot, Version: "test", Log: log,
-		Beat: 10 * time.Millisecond})
+	x.opts = api.Options{Desk: desk, Store: x.store, Clock: clk, Snapshot: x.loop.Snapshot, Version: "test", Log: log,
+		Beat: 10 * time.Millisecond}
+	if change != nil {
+		change(&x.opts)
+	}
+	x.srv = api.New(x.opts)
 	x.open()
 	go x.loop.Run(context.Background())
 	x.eventually("the daemon is active", func() bool { return x.loop.Snapshot().Role == daemon.Active })
@@ -183,7 +199,9 @@ func (x *rig) open() {
 
 func (x *rig) eventually(what string, cond func() bool) {
 	x.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(20 * time.Second); !cond(); <-tick.C {
 		if time.Now().After(deadline) {
 			x.t.Fatalf("never: %s", what)
 		}

@@ -3,7 +3,8 @@
 //
 // Rules of this package:
 //   - Every answer that is not a success is an RFC 9457 problem document. It names
-//     the thing, the rule and the remedy, and never a value that was sent.
+//     the thing, the rule and the remedy. One about validation never repeats a
+//     value that was sent: it may be a password in the wrong place.
 //   - What an operation needs is said in one table, scopes, which the middleware
 //     enforces and the tests walk.
 //   - Over TCP a bearer token is asked for. The socket belongs to this user: its
@@ -11,10 +12,9 @@
 package api
 
 import (
-	"context"
 	"log/slog"
 	"net/http"
-	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -37,9 +37,10 @@ type Options struct {
 
 // Server serves the API.
 type Server struct {
-	opts Options
-	mux  chi.Router
-	ids  func() string // of requests
+	opts   Options
+	mux    chi.Router
+	ids    func() string // of requests
+	within time.Duration // how long an answer may take
 }
 
 // Limits of one request.
@@ -53,23 +54,14 @@ func New(o Options) *Server {
 	if o.Beat == 0 {
 		o.Beat = 15 * time.Second
 	}
-	s := &Server{opts: o}
+	s := &Server{opts: o, mux: chi.NewRouter(), within: answerWithin}
 	s.ids = func() string { return daemon.NewID("req", o.Clock.Now(), o.Desk.Chance) }
-	s.mux = chi.NewRouter()
-	s.mux.Use(s.envelope)
-	s.mux.NotFound(func(w http.ResponseWriter, r *http.Request) {
-		writeProblem(w, r, daemon.Errorf(daemon.NotFound, "there is no %s", r.URL.Path).Hint("the API is described at /openapi.json"))
-	})
-	s.mux.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
-		p := problemOf(daemon.Errorf(daemon.Usage, "%s does not take %s", r.URL.Path, r.Method).
-			Hint("the API is described at /openapi.json"))
-		p.Status, p.Title = http.StatusMethodNotAllowed, http.StatusText(http.StatusMethodNotAllowed)
-		p.write(w, r)
-	})
+	s.mux.NotFound(notFound)
+	s.mux.MethodNotAllowed(s.wrongMethod)
 	s.mux.Get("/healthz", s.healthz)
 	s.mux.Get("/readyz", s.readyz)
 	s.routes(humachi.New(s.mux, config(o.Version)))
-	s.mux.Get("/api/v1/jobs/{job}/logs", s.guarded("read-log", s.logs))
+	s.mux.Get(logsPath, s.guarded("read-log", s.logs))
 	return s
 }
 
@@ -80,13 +72,29 @@ func config(version string) huma.Config {
 	c.CreateHooks = nil
 	c.DocsPath = ""
 	c.SchemasPath = ""
+	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"bearer": {Type: "http", Scheme: "bearer"}}
 	return c
 }
 
+// Handler returns the API behind one door. The one for the socket trusts what
+// PeerContext noted about the peer, and refuses a request that it did not see.
+func (s *Server) Handler(local bool) http.Handler {
+	if local {
+		return s.envelope(true, s.mux)
+	}
+	cross := http.NewCrossOriginProtection()
+	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		writeProblem(w, r, daemon.Errorf(daemon.Forbidden, "the request comes from a page of another site").
+			Hint("send it from a program: the API serves no pages"))
+	}))
+	return s.envelope(false, cross.Handler(s.mux))
+}
+
 // HTTPServer returns the server of one door. local is the one for the socket.
+// It has no WriteTimeout, since logs stream: each write has its own.
 func (s *Server) HTTPServer(local bool) *http.Server {
 	srv := &http.Server{
-		Handler:           s.mux,
+		Handler:           s.Handler(local),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       answerWithin,
 		IdleTimeout:       2 * time.Minute,
@@ -94,97 +102,71 @@ func (s *Server) HTTPServer(local bool) *http.Server {
 		ErrorLog:          slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
 	}
 	if local {
-		srv.ConnContext = peerContext
-	} else {
-		srv.Handler = http.NewCrossOriginProtection().Handler(s.mux)
+		srv.ConnContext = PeerContext
 	}
 	return srv
 }
 
-type requestIDKey struct{}
+const seeDocument = "the API is described at /openapi.json"
 
-// envelope is around every request: its id, its limits, its line in the log,
-// and a word instead of a broken connection when a handler panics.
-func (s *Server) envelope(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id := r.Header.Get("X-Request-Id")
-		if !saneID(id) {
-			id = s.ids()
-		}
-		begin := s.opts.Clock.Now()
-		r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-		w.Header().Set("X-Request-Id", id)
-		w.Header().Set("Cache-Control", "no-store")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		sw := &statusWriter{ResponseWriter: w}
-		defer func() {
-			if p := recover(); p != nil {
-				if p == http.ErrAbortHandler {
-					panic(p)
-				}
-				s.opts.Log.Error("a request broke its handler", "panic", p, "request", id, "stack", string(debug.Stack()))
-				if sw.status == 0 {
-					writeProblem(sw, r, daemon.Errorf(daemon.Failed, "the request broke the daemon's handler").
-						Hint("it is in the daemon's log as request %s: please report it", id))
-				}
-			}
-			s.opts.Log.Debug("request", "method", r.Method, "path", r.URL.Path, "status", sw.status,
-				"took", s.opts.Clock.Since(begin), "request", id)
-		}()
-		next.ServeHTTP(sw, r)
-	})
+func notFound(w http.ResponseWriter, r *http.Request) {
+	writeProblem(w, r, daemon.Errorf(daemon.NotFound, "there is no %.200s", r.URL.Path).Hint(seeDocument))
 }
 
-// saneID says whether a caller's request id may stand in our log.
-func saneID(id string) bool {
-	if id == "" || len(id) > 64 {
-		return false
-	}
-	for _, c := range id {
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.') {
-			return false
+func (s *Server) wrongMethod(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Allow", s.allowed(r))
+	p := problemFor(r.Context(), daemon.Errorf(daemon.Usage, "%.200s does not take %.20s", r.URL.Path, r.Method).
+		Hint(seeDocument))
+	p.Status, p.Title = http.StatusMethodNotAllowed, http.StatusText(http.StatusMethodNotAllowed)
+	p.write(w)
+}
+
+// allowed lists the methods that r could have used.
+func (s *Server) allowed(r *http.Request) string {
+	var methods []string
+	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+		if s.mux.Match(chi.NewRouteContext(), m, r.URL.EscapedPath()) {
+			methods = append(methods, m)
 		}
 	}
-	return true
+	return strings.Join(methods, ", ")
 }
-
-// statusWriter remembers the status for the log.
-type statusWriter struct {
-	http.ResponseWriter
-	status int
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (w *statusWriter) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Write implements http.ResponseWriter.
-func (w *statusWriter) Write(b []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
-	return w.ResponseWriter.Write(b)
-}
-
-// Unwrap lets http.ResponseController through.
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]any{"alive": true})
 }
 
+// readiness is the answer of /readyz.
+type readiness struct {
+	Ready bool        `json:"ready"`
+	Role  daemon.Role `json:"role"`
+	Why   string      `json:"why,omitempty"` // it is not ready
+}
+
 // readyz is for load balancers and supervisors: 200 only on the active daemon.
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	snap := s.opts.Snapshot()
-	ready := snap.Ready(s.opts.Clock.Boot())
-	status := http.StatusOK
-	if !ready {
-		status = http.StatusServiceUnavailable
+	doc := readiness{Ready: snap.Ready(s.opts.Clock.Boot()), Role: snap.Role}
+	if doc.Ready {
+		writeJSON(w, http.StatusOK, doc)
+		return
 	}
-	writeJSON(w, status, map[string]any{"ready": ready, "role": snap.Role})
+	doc.Why = unready(snap)
+	w.Header().Set("Retry-After", "1")
+	writeJSON(w, http.StatusServiceUnavailable, doc)
+}
+
+// unready says why a daemon is not ready.
+func unready(snap *daemon.Snapshot) string {
+	switch {
+	case snap.StopWhy != "":
+		return "the daemon is stopping: " + snap.StopWhy
+	case snap.Role == daemon.Active:
+		return "trust in the lease has run out"
+	case snap.Role == daemon.Watching:
+		return "the daemon does not hold the lease"
+	case snap.Role == daemon.Booting:
+		return "the daemon holds the lease and is not yet done with what its predecessor left"
+	}
+	return "the daemon has given up the lease"
 }
