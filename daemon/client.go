@@ -101,6 +101,7 @@ type LeaseReport struct {
 	TrustLeftMs   int64  `json:"trust_left_ms,omitempty" doc:"of the daemon that reports"`
 	Missed        int    `json:"missed,omitempty" doc:"renewals failed in a row"`
 	TakeableInMs  int64  `json:"takeable_in_ms,omitempty" doc:"if nobody renews it"`
+	LeashWaitMs   int64  `json:"leash_wait_ms,omitempty" doc:"taken by force: jobs are left alone for this long, since the old holder's may live on"`
 	ClockSteps    int64  `json:"clock_steps"`
 	FencedWrites  int64  `json:"fenced_writes"`
 	ReportingHost string `json:"reporting_host,omitempty"`

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"time"
 )
@@ -24,6 +25,8 @@ type Config struct {
 	Identity   Identity
 	Terms      Terms
 	Standby    bool              // watch for ever rather than refuse
+	SingleHost bool              // no other host may take this store: lapsed trust is only doubt (L22)
+	Force      Force             // take the lease from whom the operator names
 	Limit      int               // jobs at once
 	DrainGrace time.Duration     // from a Stop to the end of what runs
 	Poll       time.Duration     // P: how often a waiting daemon looks at the store
@@ -39,6 +42,9 @@ func (c Config) Check() error {
 	if c.DrainGrace < 0 || c.DrainGrace > 24*time.Hour {
 		return Errorf(Usage, "drain grace %s: it must be between 0 and 24h", c.DrainGrace).
 			Hint("leave --drain-grace out for 30s")
+	}
+	if err := c.Force.Check(); err != nil {
+		return err
 	}
 	return c.Terms.Check()
 }
@@ -65,26 +71,30 @@ type Daemon struct {
 	cfg    Config
 	clock  Clock
 	store  Store
+	site   Site
 	chance Chance
 	log    *slog.Logger
 
-	role    Role
-	sight   sighting
-	grants  []grab // tries at taking the lease whose answer was lost
-	prior   Lease  // the row that the last grant took over
-	tenure  tenure
-	epoch   epochMemory
-	live    []Job // rows that may have a process, as last committed
-	loaded  bool  // live is known
-	queue   queue
-	keeper  keeperView
-	stop    stopping
-	version uint64 // of the store, when it was last looked at
-	looked  bool   // the inbox was empty at that version
-	clocks  clockWatch
-	count   Counters
-	next    Wakeup
-	retry   Boottime // after a failed Step: not before
+	role   Role
+	sight  sighting
+	grants []grab // tries at taking the lease whose answer was lost
+	prior  Lease  // the row that the last grant took over
+	tenure tenure
+	epoch  epochMemory
+	notes  []Happening // for the store's history, written by the next turn
+
+	leashUntil Boottime // taken by force: the old holder's leash is over then
+	live       []Job    // rows that may have a process, as last committed
+	loaded     bool     // live is known
+	queue      queue
+	keeper     keeperView
+	stop       stopping
+	version    uint64 // of the store, when it was last looked at
+	looked     bool   // the inbox was empty at that version
+	clocks     clockWatch
+	count      Counters
+	next       Wakeup
+	retry      Boottime // after a failed Step: not before
 }
 
 // epochMemory is what the holder did in this epoch.
@@ -124,13 +134,22 @@ type Wakeup struct {
 	Why string
 }
 
+// Needs are the ports that a Daemon reads from while it decides.
+type Needs struct {
+	Clock  Clock
+	Store  Store
+	Site   Site
+	Chance Chance
+	Log    *slog.Logger
+}
+
 // New returns a Daemon that wants its first Step at once.
-func New(cfg Config, clk Clock, store Store, chance Chance, log *slog.Logger) *Daemon {
+func New(cfg Config, n Needs) *Daemon {
 	if cfg.Poll == 0 {
 		cfg.Poll = time.Second
 	}
-	d := &Daemon{cfg: cfg, clock: clk, store: store, chance: chance, log: log, role: Watching}
-	d.next = Wakeup{At: clk.Boot(), Why: "start"}
+	d := &Daemon{cfg: cfg, clock: n.Clock, store: n.Store, site: n.Site, chance: n.Chance, log: n.Log, role: Watching}
+	d.next = Wakeup{At: n.Clock.Boot(), Why: "start"}
 	return d
 }
 
@@ -227,12 +246,16 @@ const stopGrace = 5 * time.Second
 
 // stepHold is a Step with the lease.
 func (d *Daemon) stepHold(ctx context.Context, now Instant) ([]Effect, error) {
-	if now.Boot >= d.tenure.until {
+	if d.lapsed(now.Boot) {
 		if d.role == Booting {
 			return d.startOver(now)
 		}
 		return d.fence(now, "trust in the lease ran out: no renewal succeeded within "+
 			d.cfg.Terms.Trust().String(), nil), nil
+	}
+	if left := d.leashWait(now.Boot); d.stop.level > 0 && left > 0 {
+		// A release would let the next one in without that wait.
+		return d.leave(0, fmt.Sprintf("stopped in the leash wait, %s before its end: the lease stays held", left.Round(time.Second))), nil
 	}
 	if d.stop.level > 0 && now.Boot >= d.stop.giveUp {
 		return d.leave(1, "stopped without releasing the lease: job processes or the store did not end in time"), nil
@@ -245,8 +268,16 @@ func (d *Daemon) stepHold(ctx context.Context, now Instant) ([]Effect, error) {
 	if !t.worthwhile() {
 		return d.owed(now), nil
 	}
-	err := d.update(ctx, t)
+	var err error
+	if t.renewal != nil {
+		err = d.ground(ctx)
+	}
+	if err == nil {
+		err = d.update(ctx, t)
+	}
 	switch {
+	case CodeOf(err) == StoodDown:
+		return d.fence(now, err.Error(), nil), nil
 	case errors.Is(err, ErrFenced), errors.Is(err, errMoved):
 		row := d.peek(ctx)
 		if d.role == Releasing && row != nil && row.State == LeaseReleased && row.Epoch == d.tenure.known.epoch {
@@ -292,6 +323,7 @@ func (d *Daemon) failed(t *turn, err error) []Effect {
 	}
 	for _, p := range d.queue.failed(t.batch) {
 		d.count.SetAside++
+		d.remember("event.set_aside", fmt.Sprintf("%T", p.ev), err.Error())
 		d.log.Error("event set aside: it failed three times alone", "event", fmt.Sprintf("%T", p.ev), "err", err)
 		if a, ok := p.ev.(Asked); ok && a.Reply != nil {
 			return []Effect{Reply{To: a.Reply, Err: Errorf(TimedOut,
@@ -307,6 +339,7 @@ func (d *Daemon) committed(t *turn) []Effect {
 	if t.renewal != nil {
 		if d.tenure.doubt {
 			d.log.Info("lease renewed: out of doubt", "epoch", t.renewal.epoch, "missed", d.tenure.missed)
+			d.remember("lease.doubt", d.cfg.Identity.Host, fmt.Sprintf("%d renewals failed in a row", d.tenure.missed))
 		}
 		d.tenure = d.tenure.succeeded(*t.renewal, d.cfg.Terms)
 	}
@@ -314,6 +347,7 @@ func (d *Daemon) committed(t *turn) []Effect {
 	d.live, d.loaded = t.live, true
 	d.epoch, d.keeper.fresh = t.epoch, d.keeper.fresh && !t.derived
 	d.looked = d.looked || t.emptied
+	d.notes = d.notes[t.noted:]
 	d.count.Started += t.started
 	d.count.Ended += t.ended
 	d.keeper.forget = append(d.keeper.forget, t.forget...)
@@ -340,7 +374,7 @@ func (d *Daemon) fence(now Instant, why string, rival *Lease) []Effect {
 	}
 	d.role = Fenced
 	d.log.Error("FENCED: standing down", "why", why, "epoch", n.Epoch, "held_by", n.By, "jobs", n.Jobs)
-	effects := append([]Effect{KillAll{}}, d.answerAll(d.gone())...)
+	effects := append([]Effect{KillAll{}}, d.answerAll(d.gone())...) // the dead first; all else has time
 	effects = append(effects, Note{n})
 	return append(effects, d.leave(76, "stood down: "+why)...)
 }
@@ -400,6 +434,37 @@ func (d *Daemon) answerAll(err error) []Effect {
 	}
 	return effects
 }
+
+// lapsed says whether trust in the lease is over. On a store of a single host it
+// never is: nobody else may take it, and the lock of this host is ours (L22).
+func (d *Daemon) lapsed(boot Boottime) bool { return !d.cfg.SingleHost && boot >= d.tenure.until }
+
+// leash returns the leash that goes with an attempt that began at start.
+func (d *Daemon) leash(start Boottime) Leash {
+	if d.cfg.SingleHost {
+		return Leash{TermAt: math.MaxInt64, KillAt: math.MaxInt64, DeadBy: math.MaxInt64}
+	}
+	return d.cfg.Terms.Leash(start)
+}
+
+// ground makes sure that the store and the lock are still the files that were
+// opened. One that was removed, moved or replaced is somebody else's by now.
+func (d *Daemon) ground(ctx context.Context) error {
+	if err := d.store.Usable(ctx); err != nil {
+		return err
+	}
+	return d.site.Holds()
+}
+
+// remember puts a line into the store's history, with the next turn.
+func (d *Daemon) remember(kind, subject, detail string) {
+	if len(d.notes) < maxNotes {
+		d.notes = append(d.notes, Happening{Kind: kind, Subject: subject, Detail: detail, AtMs: d.clocks.last.Ms()})
+	}
+}
+
+// maxNotes bounds what waits for a store that cannot be written.
+const maxNotes = 100
 
 // foreign says whether somebody else has committed since the inbox was found
 // empty. An unreadable version counts as yes: the transaction will tell.

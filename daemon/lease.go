@@ -122,6 +122,7 @@ type sighting struct {
 	since Boottime // read after the row was: a late reading only waits longer
 	moved bool     // the seq changed under our eyes: somebody is alive
 	first Boottime // when the watch began
+	until Boottime // when the row may be taken, if nothing moves
 }
 
 // look returns the sighting after row was read at the instant at.
@@ -139,42 +140,64 @@ func (s sighting) look(row Lease, at Boottime) sighting {
 // patience is how long the seq must stand still before anyone takes the row.
 func (s sighting) patience(t Terms) time.Duration { return max(t.TTL, s.row.TTL()) }
 
-// grant is the answer to "may I take the lease?".
-type grant struct {
-	take   bool
-	refuse bool     // somebody else is alive; a plain start ends here
-	until  Boottime // neither: when it may be taken if nothing moves
-	why    string
+// wish is what a starting daemon was told about taking the lease.
+type wish struct {
+	me         Identity
+	terms      Terms
+	standby    bool
+	singleHost bool
+	force      Force
 }
 
-// decideGrant judges the row that s saw last (L3, L4', L13).
-func decideGrant(now Boottime, me Identity, t Terms, standby bool, s sighting) grant {
-	row := s.row
+// grant is the answer to "may I take the lease?".
+type grant struct {
+	take    bool
+	forced  bool
+	refuse  error    // a plain start ends with it
+	until   Boottime // neither: when it may be taken if nothing moves
+	waitFor Boottime // taken by force: the old leash is over then; nothing is touched before
+	why     string
+}
+
+// decideGrant judges the row that s saw last (L3, L4', L9, L13, L14, L22).
+func decideGrant(now Instant, w wish, s sighting) grant {
+	row, forced := s.row, w.force.Epoch != 0 && w.force.Epoch == s.row.Epoch
+	if row.SingleHost && row.Host != w.me.Host && !forced {
+		return grant{refuse: singleHostRefusal(row, w)}
+	}
 	if row.State == LeaseReleased {
 		return grant{take: true, why: "it was released"}
 	}
-	sameLock := row.BootID == me.BootID && row.LockDev == me.LockDev && row.LockIno == me.LockIno
+	sameLock := row.BootID == w.me.BootID && row.LockDev == w.me.LockDev && row.LockIno == w.me.LockIno
 	if sameLock && row.ReadyEpoch == row.Epoch {
 		return grant{take: true, why: "its holder ran under the lock of this host, which is ours now"}
 	}
-	if s.moved && !standby {
-		return grant{refuse: true}
+	if forced {
+		return decideForce(now, w, s)
 	}
-	until := s.since.Add(s.patience(t))
-	if now >= until {
-		return grant{take: true, why: fmt.Sprintf("its holder was silent for %s", now.Sub(s.since).Round(time.Millisecond))}
+	if s.moved && !w.standby {
+		return grant{refuse: s.refusal(now)}
+	}
+	until := s.since.Add(s.patience(w.terms))
+	if now.Boot >= until {
+		return grant{take: true, why: fmt.Sprintf("its holder was silent for %s", now.Boot.Sub(s.since).Round(time.Millisecond))}
 	}
 	return grant{until: until}
 }
 
-// taken returns the row after me has taken it in an attempt at now.
-func (l Lease) taken(now Instant, me Identity, t Terms, stamp string) Lease {
+// taken returns the row after w.me has taken it in an attempt at now.
+func (l Lease) taken(now Instant, w wish, forced bool, ttl time.Duration, stamp string) Lease {
+	me := w.me
 	l.Holder, l.Host, l.Incarnation = me.Holder, me.Host, me.Incarnation
 	l.BootID, l.LockDev, l.LockIno, l.PID = me.BootID, me.LockDev, me.LockIno, me.PID
 	l.Epoch++
 	l.AcquiredMs = now.Ms()
 	l.State, l.ForcedBy, l.ForceReason = LeaseHeld, "", ""
-	return l.renewed(now, t, stamp)
+	if forced {
+		l.ForcedBy, l.ForceReason = w.force.By, w.force.reason()
+	}
+	l.SingleHost = w.singleHost
+	return l.renewed(now, Terms{TTL: ttl, Renew: w.terms.Renew}, stamp)
 }
 
 // renewed returns the row after a renewal in an attempt at now.

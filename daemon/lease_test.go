@@ -12,7 +12,7 @@ func TestDecideGrant(t *testing.T) {
 	me := Identity{Holder: "beta-1", Host: "beta", BootID: "boot-b", LockDev: 1, LockIno: 7}
 	row := func(change func(*Lease)) Lease {
 		l := Lease{Holder: "alpha-1", Host: "alpha", BootID: "boot-a", LockDev: 1, LockIno: 7, Epoch: 4, ReadyEpoch: 4,
-			Seq: 9, TTLMs: 30_000, State: LeaseHeld}
+			Seq: 9, TTLMs: 30_000, RenewMs: 6_000, State: LeaseHeld}
 		if change != nil {
 			change(&l)
 		}
@@ -24,6 +24,8 @@ func TestDecideGrant(t *testing.T) {
 		row     Lease
 		moved   bool
 		standby bool
+		force   Force
+		wait    time.Duration // leash wait after a grant by force, since the seq was first seen
 		after   time.Duration // since the seq was first seen
 		take    bool
 		refuse  bool
@@ -44,15 +46,40 @@ func TestDecideGrant(t *testing.T) {
 		{name: "same boot, other lock", row: row(func(l *Lease) { sameHost(l); l.LockIno = 8 }), until: 30 * time.Second},
 		{name: "same boot, other device", row: row(func(l *Lease) { sameHost(l); l.LockDev = 2 }), until: 30 * time.Second},
 		{name: "a wall clock from the past", row: row(func(l *Lease) { l.RenewedMs = 1 }), until: 30 * time.Second},
+		{name: "another host's single-host store", row: row(func(l *Lease) { l.SingleHost, l.State = true, LeaseReleased }), refuse: true},
+		{name: "forced: single-host store of a dead host", row: row(func(l *Lease) { l.SingleHost = true }),
+			force: Force{Epoch: 4}, after: 8 * time.Second, take: true, wait: 30 * time.Second},
+		{name: "forced: looking out for life", row: row(nil), force: Force{Epoch: 4}, until: 8 * time.Second},
+		{name: "forced: silent", row: row(nil), force: Force{Epoch: 4}, after: 8 * time.Second, take: true, wait: 30 * time.Second},
+		{name: "forced: alive", row: row(nil), moved: true, force: Force{Epoch: 4}, after: 8 * time.Second, refuse: true},
+		{name: "forced: alive, and we stand by", row: row(nil), moved: true, standby: true, force: Force{Epoch: 4}, refuse: true},
+		{name: "forced: alive, and to be deposed", row: row(nil), moved: true, force: Force{Epoch: 4, DeposeLive: true}, take: true, wait: 30 * time.Second},
+		{name: "forced: host attested off", row: row(nil), force: Force{Epoch: 4, OldHostOff: "alpha"}, after: 8 * time.Second, take: true},
+		{name: "forced: attested off, and alive", row: row(nil), moved: true, force: Force{Epoch: 4, OldHostOff: "alpha"}, after: 8 * time.Second, refuse: true},
+		{name: "forced: the wrong host attested off", row: row(nil), force: Force{Epoch: 4, OldHostOff: "gamma"}, after: 8 * time.Second, refuse: true},
+		{name: "forced: a spent epoch", row: row(nil), force: Force{Epoch: 3}, after: 8 * time.Second, until: 30 * time.Second},
+		{name: "forced: a spent epoch, and somebody renews", row: row(nil), moved: true, force: Force{Epoch: 3}, refuse: true},
+		{name: "forced: an epoch to come", row: row(nil), force: Force{Epoch: 5}, until: 30 * time.Second},
+		{name: "forced: released anyway", row: row(func(l *Lease) { l.State = LeaseReleased }), force: Force{Epoch: 4}, take: true},
 		{name: "a wall clock from the future", row: row(func(l *Lease) { l.RenewedMs = 1 << 50 }), after: 30 * time.Second, take: true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			since := 100 * second
 			s := sighting{row: tt.row, seen: true, since: since, first: since, moved: tt.moved}
-			g := decideGrant(since.Add(tt.after), me, terms, tt.standby, s)
-			if g.take != tt.take || g.refuse != tt.refuse {
+			w := wish{me: me, terms: terms, standby: tt.standby, force: tt.force}
+			g := decideGrant(Instant{Boot: since.Add(tt.after)}, w, s)
+			if g.take != tt.take || (g.refuse != nil) != tt.refuse {
 				t.Errorf("take %v refuse %v, want %v %v", g.take, g.refuse, tt.take, tt.refuse)
+			}
+			if tt.refuse && (RemedyOf(g.refuse) == "" || CodeOf(g.refuse) == Failed) {
+				t.Errorf("refused with %v", g.refuse)
+			}
+			if got := g.waitFor.Sub(since); g.waitFor != 0 && got != tt.wait || g.waitFor == 0 && tt.wait != 0 {
+				t.Errorf("leash wait until %s, want %s", got, tt.wait)
+			}
+			if g.forced != (tt.force.Epoch == tt.row.Epoch && tt.take && tt.row.State == LeaseHeld) {
+				t.Errorf("forced %v", g.forced)
 			}
 			if got := g.until.Sub(since); tt.until != 0 && got != tt.until {
 				t.Errorf("until %s, want %s", got, tt.until)

@@ -129,6 +129,9 @@ func (s *Snapshot) report(r LeaseReport, boot Boottime) LeaseReport {
 	if s.Holds() {
 		r.TrustLeftMs = max(0, s.TrustUntil.Sub(boot).Milliseconds())
 	}
+	if s.Holds() && s.LeashUntil > boot {
+		r.LeashWaitMs = s.LeashUntil.Sub(boot).Milliseconds()
+	}
 	if s.Role == Watching && r.State == LeaseHeld && s.TakeableAt > boot {
 		r.TakeableInMs = s.TakeableAt.Sub(boot).Milliseconds()
 	}

@@ -62,6 +62,7 @@ func (d *dice) Uint64() uint64 {
 
 type quiet struct{}
 
+func (quiet) Holds() error                     { return nil }
 func (quiet) Ready() error                     { return nil }
 func (quiet) Stopping(string) error            { return nil }
 func (quiet) StandDown(daemon.StandDown) error { return nil }
@@ -87,7 +88,7 @@ func loop(t *testing.T, fn func(l *daemon.Loop, c daemon.Client)) int {
 		clk, chance := bubble{clock.New(), time.Now()}, &dice{r: rand.New(rand.NewPCG(1, 2))}
 		cfg := daemon.Config{Identity: daemon.Identity{Holder: "a", Host: "alpha", Incarnation: "a"},
 			Terms: daemon.DefaultTerms(), Limit: 2, DrainGrace: time.Second}
-		d := daemon.New(cfg, clk, s, chance, slog.New(slog.DiscardHandler))
+		d := daemon.New(cfg, daemon.Needs{Clock: clk, Store: s, Site: quiet{}, Chance: chance, Log: slog.New(slog.DiscardHandler)})
 		ports := daemon.Ports{Runner: instant{func(ev daemon.Event) { l.Tell(ev) }}, Process: quiet{}}
 		l = daemon.NewLoop(d, ports, slog.New(slog.DiscardHandler), nil)
 		desk := daemon.Desk{Store: s, Clock: clk, Chance: chance, Ask: l.Ask, Snapshot: l.Snapshot}

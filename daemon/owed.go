@@ -69,6 +69,7 @@ func (d *Daemon) takeKeeperLost(now Instant, ev KeeperLost) {
 		return
 	}
 	d.log.Error("keeper lost: its jobs are cut off", "instance", ev.Instance, "why", ev.Why)
+	d.remember("keeper.lost", ev.Instance, ev.Why)
 	failures := d.keeper.failures + 1 // the first time another is had at once
 	d.keeper = keeperView{failures: failures, asked: now.Boot, hailed: failures > 1}
 	if d.role == Booting && d.keeper.failures >= 3 {
@@ -113,7 +114,7 @@ func (d *Daemon) owedHello(now Instant) []Effect {
 	}
 	d.keeper.hailed, d.keeper.asked = true, now.Boot
 	return []Effect{Hello{Epoch: d.tenure.known.epoch, Incarnation: d.cfg.Identity.Incarnation,
-		Seq: d.tenure.known.seq, Leash: d.cfg.Terms.Leash(d.tenure.known.start)}}
+		Seq: d.tenure.known.seq, Leash: d.leash(d.tenure.known.start)}}
 }
 
 func (d *Daemon) owedLeash(now Instant) []Effect {
@@ -122,7 +123,7 @@ func (d *Daemon) owedLeash(now Instant) []Effect {
 		return nil
 	}
 	k.extended, k.extendAt = seq, now.Boot
-	return []Effect{Extend{Epoch: d.tenure.known.epoch, Seq: seq, Leash: d.cfg.Terms.Leash(d.tenure.known.start)}}
+	return []Effect{Extend{Epoch: d.tenure.known.epoch, Seq: seq, Leash: d.leash(d.tenure.known.start)}}
 }
 
 func (d *Daemon) owedJob(now Instant, j Job) []Effect {
@@ -164,5 +165,5 @@ func (d *Daemon) startOf(j Job) Start {
 	env["EXOCOMP_EPOCH"] = formatInt(j.Epoch)
 	return Start{Attempt: j.Attempt, Epoch: j.Epoch, Job: j.ID, Argv: argv, Env: env, Cwd: j.Spec.Cwd,
 		Timeout: j.Timeout(), Grace: j.Grace(), Token: JobToken(d.epoch.jobKey, j.Attempt),
-		NotAfter: d.cfg.Terms.Leash(d.tenure.known.start).TermAt}
+		NotAfter: d.leash(d.tenure.known.start).TermAt}
 }

@@ -68,5 +68,5 @@ func (d *Daemon) mayPerform(eff Effect) bool {
 	case Reply, KillAll, Note, Stopping, Leave:
 		return true
 	}
-	return d.clock.Boot() < d.tenure.until
+	return !d.lapsed(d.clock.Boot())
 }

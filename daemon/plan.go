@@ -27,6 +27,7 @@ func (d *Daemon) observe(now Instant) {
 			w.suspicious = true
 			d.count.ClockSteps++
 			d.log.Warn("the wall clock stepped", "by", diff.Round(time.Millisecond))
+			d.remember("clock.step", d.cfg.Identity.Host, diff.Round(time.Millisecond).String())
 		}
 		if boot > d.cfg.Terms.Renew && d.role != Watching {
 			w.suspicious = true
@@ -50,8 +51,8 @@ func (d *Daemon) plan(now Instant) Wakeup {
 	}
 	switch d.role {
 	case Watching:
-		if d.sight.seen && d.sight.row.State == LeaseHeld {
-			sooner(d.sight.since.Add(d.sight.patience(d.cfg.Terms)), "takeover")
+		if d.sight.until != 0 {
+			sooner(d.sight.until, "takeover")
 		}
 	case Booting, Active, Releasing:
 		if d.queue.len() > 0 || !d.loaded || d.keeper.fresh {
@@ -61,6 +62,9 @@ func (d *Daemon) plan(now Instant) Wakeup {
 		if d.stop.level == 1 {
 			sooner(d.stop.deadline, "drain grace")
 		}
+		if d.leashUntil > now.Boot {
+			sooner(d.leashUntil, "end of the leash wait")
+		}
 		next = d.hurry(next)
 	}
 	return next
@@ -69,13 +73,17 @@ func (d *Daemon) plan(now Instant) Wakeup {
 // hurry makes sure that the end of trust is not slept through, whatever else
 // waits.
 func (d *Daemon) hurry(next Wakeup) Wakeup {
-	if d.tenure.until < next.At {
+	if d.tenure.until < next.At && !d.cfg.SingleHost {
 		return Wakeup{At: d.tenure.until, Why: "end of trust"}
 	}
-	if d.role == Booting && d.keeper.instance != "" && d.loaded && d.queue.len() == 0 && d.retry <= d.clocks.last.Boot {
+	settled := d.keeper.instance != "" && d.loaded && d.queue.len() == 0 && d.leashWait(d.clocks.last.Boot) == 0
+	if d.role == Booting && settled && d.retry <= d.clocks.last.Boot {
 		return Wakeup{At: d.clocks.last.Boot, Why: "sweep"}
 	}
 	return next
 }
+
+// leashWait is how long a forced holder must still leave every job alone (L14).
+func (d *Daemon) leashWait(boot Boottime) time.Duration { return max(0, d.leashUntil.Sub(boot)) }
 
 func formatInt(n int64) string { return strconv.FormatInt(n, 10) }

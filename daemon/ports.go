@@ -28,6 +28,9 @@ type Store interface {
 	// Version returns a number that is another one after any other handle has
 	// committed. It is cheap: it reads no row and takes no lock for writing.
 	Version(ctx context.Context) (uint64, error)
+	// Usable says whether the store can still be served: the file is the one that
+	// was opened, and its schema is one that this binary knows.
+	Usable(ctx context.Context) error
 	// Migrate brings an older schema up to the one that this binary knows, each
 	// step in a transaction of its own under g, with beat called in each so that
 	// the lease is renewed by the very transaction that holds the write lock
@@ -72,6 +75,13 @@ type Runner interface {
 	Forget(ctx context.Context, attempts []string) error
 	// KillAll ends every job now. It touches only processes: no file, no store.
 	KillAll(ctx context.Context) error
+}
+
+// Site is the place where this daemon runs: its lock file, above all.
+type Site interface {
+	// Holds says whether the lock is still ours: the path names the very file
+	// that we locked.
+	Holds() error
 }
 
 // Process is this process, as the operating system and the supervisor see it.

@@ -11,6 +11,7 @@ type Snapshot struct {
 	TrustUntil Boottime
 	Missed     int // renewals failed in a row
 	Rival      Lease
+	LeashUntil Boottime // taken by force: jobs are left alone until then
 	TakeableAt Boottime // Watching: when Rival's lease may be taken if it stays still
 	StopLevel  int
 	StopWhy    string
@@ -28,7 +29,7 @@ type Snapshot struct {
 func (d *Daemon) Snapshot() *Snapshot {
 	s := &Snapshot{
 		Identity: d.cfg.Identity, Role: d.role, Doubt: d.tenure.doubt, Epoch: d.tenure.known.epoch,
-		Seq: d.tenure.known.seq, TrustUntil: d.tenure.until, Missed: d.tenure.missed,
+		Seq: d.tenure.known.seq, TrustUntil: d.tenure.until, Missed: d.tenure.missed, LeashUntil: d.leashUntil,
 		StopLevel: d.stop.level, StopWhy: d.stop.why, StopBy: d.stop.deadline,
 		Keeper: d.keeper.instance, Running: len(d.live), Limit: d.cfg.Limit, Waiting: d.queue.len(),
 		Wake: d.next, Counters: d.count,
@@ -38,7 +39,7 @@ func (d *Daemon) Snapshot() *Snapshot {
 	}
 	if d.role == Watching && d.sight.seen {
 		s.Rival = d.sight.row
-		s.TakeableAt = d.sight.since.Add(d.sight.patience(d.cfg.Terms))
+		s.TakeableAt = d.sight.until
 	}
 	return s
 }

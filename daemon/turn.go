@@ -35,6 +35,7 @@ type turn struct {
 	forget   []string // attempts whose end this turn used
 	started  int64
 	ended    int64
+	noted    int  // lines of history that were written
 	emptied  bool // nothing is left in the inbox
 	ready    bool
 	released bool
@@ -75,7 +76,7 @@ func (t *turn) worthwhile() bool {
 
 // run is the body of the transaction.
 func (t *turn) run(ctx context.Context, tx Tx) error {
-	if t.d.clock.Boot() >= t.d.tenure.until { // a guard reading, with the write lock held (S8)
+	if t.d.lapsed(t.d.clock.Boot()) { // a guard reading, with the write lock held (S8)
 		return errLapsed
 	}
 	if t.renewal != nil {
@@ -88,7 +89,7 @@ func (t *turn) run(ctx context.Context, tx Tx) error {
 		return err
 	}
 	for _, step := range []func(context.Context, Tx) error{
-		t.openEpoch, t.applyEvents, t.applyInbox, t.retire, t.sweep, t.claim, t.release} {
+		t.openEpoch, t.note, t.applyEvents, t.applyInbox, t.retire, t.sweep, t.claim, t.release} {
 		if err := step(ctx, tx); err != nil {
 			return err
 		}
@@ -108,7 +109,17 @@ func (t *turn) renew(ctx context.Context, tx Tx) error {
 		return errMoved
 	}
 	t.renewal.seq = row.Seq + 1
-	return Leases.Put(ctx, tx, row.renewed(t.now, t.d.cfg.Terms, t.renewal.stamp))
+	return Leases.Put(ctx, tx, row.renewed(t.now, t.d.written(row), t.renewal.stamp))
+}
+
+// written are the terms that go into the row: our own, once the keeper has
+// acknowledged our leash (L21).
+func (d *Daemon) written(row Lease) Terms {
+	t := d.cfg.Terms
+	if d.keeper.instance == "" && d.role == Booting {
+		t.TTL = max(t.TTL, row.TTL())
+	}
+	return t
 }
 
 // beat renews the lease in the transaction of a migration, which may hold the
@@ -125,7 +136,7 @@ func (t *turn) beat(ctx context.Context, tx Tx) error {
 	}
 	a := attempt{epoch: row.Epoch, seq: row.Seq + 1, stamp: newStamp(t.d.chance), start: t.d.clock.Boot()}
 	t.beats = append(t.beats, a)
-	return Leases.Put(ctx, tx, row.renewed(t.now, t.d.cfg.Terms, a.stamp))
+	return Leases.Put(ctx, tx, row.renewed(t.now, t.d.written(row), a.stamp))
 }
 
 // openEpoch is what every new epoch does first: it writes down which queued
@@ -152,7 +163,18 @@ func (t *turn) openEpoch(ctx context.Context, tx Tx) error {
 		return fmt.Errorf("decode meta.%s: %w", MetaJobKey, err)
 	}
 	t.epoch.opened = true
-	return t.record(ctx, tx, "lease.acquired", t.d.cfg.Identity.Host, t.d.cfg.Identity.Holder)
+	return nil
+}
+
+// note writes what was remembered since the last commit into the history.
+func (t *turn) note(ctx context.Context, tx Tx) error {
+	for _, h := range t.d.notes {
+		if err := t.append(ctx, tx, h); err != nil {
+			return err
+		}
+	}
+	t.noted = len(t.d.notes)
+	return nil
 }
 
 func (t *turn) setDoomed(ctx context.Context, tx Tx, epoch int64) error {
@@ -201,7 +223,7 @@ func (t *turn) liveAttempt(token string) (Job, bool) {
 // retire ends rows whose keeper is not the one that lives now: nobody will
 // report their end. The keeper has listed the ends that it knows of before.
 func (t *turn) retire(ctx context.Context, tx Tx) error {
-	if !t.derived || t.d.keeper.instance == "" || t.d.queue.len() > t.batch {
+	if !t.derived || t.d.keeper.instance == "" || t.d.queue.len() > t.batch || t.d.leashWait(t.now.Boot) > 0 {
 		return nil
 	}
 	for _, j := range slices.Clone(t.live) {
@@ -221,7 +243,8 @@ const sweepChunk = 500
 // sweep retires queued rows that a dead daemon left, a chunk a Step, and makes
 // the daemon ready behind the last.
 func (t *turn) sweep(ctx context.Context, tx Tx) error {
-	if !t.derived || t.d.role != Booting || t.d.keeper.instance == "" || t.d.queue.len() > t.batch {
+	if !t.derived || t.d.role != Booting || t.d.keeper.instance == "" || t.d.queue.len() > t.batch ||
+		t.d.leashWait(t.now.Boot) > 0 {
 		return nil
 	}
 	if t.epoch.doomed > 0 {
@@ -297,7 +320,7 @@ func (t *turn) mayClaim() bool {
 	d := t.d
 	doubt := d.tenure.doubt && t.renewal == nil
 	active := d.role == Active || t.ready
-	late := t.renewal == nil && t.now.Boot >= d.cfg.Terms.Leash(d.tenure.known.start).TermAt
+	late := t.renewal == nil && t.now.Boot >= d.leash(d.tenure.known.start).TermAt
 	return t.derived && active && d.stop.level == 0 && !doubt && !late && d.keeper.mayStart(d.tenure.known.seq)
 }
 
@@ -334,10 +357,14 @@ func (t *turn) release(ctx context.Context, tx Tx) error {
 
 // record adds a line to the store's history.
 func (t *turn) record(ctx context.Context, tx Tx, kind, subject, detail string) error {
+	return t.append(ctx, tx, Happening{Kind: kind, Subject: subject, Detail: detail, AtMs: t.now.Ms()})
+}
+
+func (t *turn) append(ctx context.Context, tx Tx, h Happening) error {
 	last, _, err := Happenings.First(ctx, tx, Query{Desc: true})
 	if err != nil {
 		return err
 	}
-	return Happenings.Put(ctx, tx, Happening{Seq: last.Seq + 1, Kind: kind, Subject: subject, Detail: detail,
-		Epoch: t.d.tenure.known.epoch, AtMs: t.now.Ms()})
+	h.Seq, h.Epoch = last.Seq+1, t.d.tenure.known.epoch
+	return Happenings.Put(ctx, tx, h)
 }

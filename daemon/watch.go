@@ -20,31 +20,49 @@ func (d *Daemon) stepWatch(ctx context.Context, now Instant) ([]Effect, error) {
 		return append(effects, d.leave(0, "stopped while watching")...), nil
 	}
 	if err := CheckWall(now.Wall); err != nil {
-		return append(effects, d.leave(MeaningOf(BadConfig).Exit, err.Error()+"\n  "+RemedyOf(err))...), nil
+		return append(effects, d.refuse(err)...), nil
 	}
 	if now.Boot < d.retry {
 		return effects, nil
 	}
 	if err := d.look(ctx); err != nil {
+		if code := CodeOf(err); code == BadConfig || code == StoodDown {
+			return append(effects, d.refuse(err)...), nil
+		}
 		return effects, err
 	}
 	if g, mine := d.ownGrab(); mine {
 		if now.Boot < g.start.Add(d.cfg.Terms.Trust()) {
-			return append(effects, d.granted(now, g, "its answer had been lost")...), nil
+			g.why += "; its answer had been lost"
+			return append(effects, d.granted(now, g)...), nil
 		}
 		d.sight.moved = false // too old to be trusted, but nobody else's
 	}
-	g := decideGrant(now.Boot, d.cfg.Identity, d.cfg.Terms, d.cfg.Standby, d.sight)
+	g := decideGrant(now, d.wish(), d.sight)
+	d.sight.until = g.until
 	switch {
-	case g.refuse:
-		err := d.refusal(now)
-		d.log.Error("refused: "+err.Msg, "remedy", err.Remedy)
-		return append(effects, d.leave(MeaningOf(Held).Exit, err.Msg+"\n  "+err.Remedy)...), nil
+	case g.refuse != nil:
+		return append(effects, d.refuse(g.refuse)...), nil
 	case g.take:
-		got, err := d.acquire(ctx, now, g.why)
+		got, err := d.acquire(ctx, now, g)
 		return append(effects, got...), err
 	}
 	return effects, nil
+}
+
+func (d *Daemon) wish() wish {
+	return wish{me: d.cfg.Identity, terms: d.cfg.Terms, standby: d.cfg.Standby, singleHost: d.cfg.SingleHost, force: d.cfg.Force}
+}
+
+// refuse ends a start. If a keeper of this host lives under a lease that is
+// another's by now, its jobs end with it (K5).
+func (d *Daemon) refuse(err error) []Effect {
+	d.log.Error("refused: "+err.Error(), "remedy", RemedyOf(err))
+	end := d.leave(MeaningOf(CodeOf(err)).Exit, err.Error()+"\n  "+RemedyOf(err))
+	if d.sight.seen && d.sight.row.State == LeaseHeld {
+		return append([]Effect{KillAll{}}, end...)
+	}
+	return end
 }
 
 // look brings the sighting up to date.
@@ -56,6 +74,9 @@ func (d *Daemon) look(ctx context.Context) error {
 	if d.looked && v == d.version {
 		return nil // nobody has written anything since
 	}
+	if err := d.store.Usable(ctx); err != nil {
+		return err // it was migrated or replaced while we watched (L18)
+	}
 	row, err := d.readLease(ctx)
 	if err != nil {
 		return fmt.Errorf("look at the lease: %w", err)
@@ -63,11 +84,22 @@ func (d *Daemon) look(ctx context.Context) error {
 	first := !d.sight.seen
 	d.sight = d.sight.look(row, d.clock.Boot()) // read after the row: too late only waits longer
 	d.version, d.looked = v, true
-	if first && row.State == LeaseHeld {
+	if first {
+		d.announceWatch(row)
+	}
+	return nil
+}
+
+// announceWatch says once what this daemon waits for.
+func (d *Daemon) announceWatch(row Lease) {
+	if d.cfg.Force.spent(row) {
+		d.log.Warn("--force-lease names an epoch that is spent, or never was: forcing nothing",
+			"named", d.cfg.Force.Epoch, "epoch", row.Epoch)
+	}
+	if row.State == LeaseHeld {
 		d.log.Info("watching the lease", "holder", row.Holder, "host", row.Host, "epoch", row.Epoch,
 			"takeable_in", d.sight.patience(d.cfg.Terms), "standby", d.cfg.Standby)
 	}
-	return nil
 }
 
 func (d *Daemon) readLease(ctx context.Context) (row Lease, err error) {
@@ -85,13 +117,19 @@ func (d *Daemon) readLease(ctx context.Context) (row Lease, err error) {
 // grab is one try at taking the lease, and the row that it was to replace.
 type grab struct {
 	attempt
-	prior Lease
+	prior   Lease
+	forced  bool
+	waitFor Boottime
+	why     string
 }
 
 // acquire takes the lease by compare-and-set on what was seen (L2).
-func (d *Daemon) acquire(ctx context.Context, now Instant, why string) ([]Effect, error) {
+func (d *Daemon) acquire(ctx context.Context, now Instant, by grant) ([]Effect, error) {
+	if err := d.ground(ctx); err != nil {
+		return d.refuse(err), nil
+	}
 	seen := d.sight.row
-	g := grab{prior: seen, attempt: attempt{epoch: seen.Epoch + 1, seq: seen.Seq + 1,
+	g := grab{prior: seen, forced: by.forced, waitFor: by.waitFor, why: by.why, attempt: attempt{epoch: seen.Epoch + 1, seq: seen.Seq + 1,
 		stamp: newStamp(d.chance), start: now.Boot}}
 	err := d.store.Update(ctx, Guard{}, func(tx Tx) error {
 		row, _, err := Leases.Get(ctx, tx, 1)
@@ -101,7 +139,7 @@ func (d *Daemon) acquire(ctx context.Context, now Instant, why string) ([]Effect
 		if row.Epoch != seen.Epoch || row.Seq != seen.Seq || row.Stamp != seen.Stamp || row.State != seen.State {
 			return errOvertaken
 		}
-		return Leases.Put(ctx, tx, row.taken(now, d.cfg.Identity, d.cfg.Terms, g.stamp))
+		return Leases.Put(ctx, tx, row.taken(now, d.wish(), g.forced, d.firstTTL(seen), g.stamp))
 	})
 	d.looked = false
 	switch {
@@ -114,7 +152,17 @@ func (d *Daemon) acquire(ctx context.Context, now Instant, why string) ([]Effect
 		}
 		return nil, fmt.Errorf("take the lease: %w", err)
 	}
-	return d.granted(now, g, why), nil
+	return d.granted(now, g), nil
+}
+
+// firstTTL is the TTL that is written until the keeper has acknowledged our
+// leash: an old keeper of this host may still obey a longer one, and nobody may
+// take the row before that is over (L21).
+func (d *Daemon) firstTTL(prior Lease) time.Duration {
+	if prior.State == LeaseReleased {
+		return d.cfg.Terms.TTL
+	}
+	return max(d.cfg.Terms.TTL, prior.TTL())
 }
 
 // ownGrab recognises in the row a try of our own whose answer was lost.
@@ -129,16 +177,24 @@ func (d *Daemon) ownGrab() (grab, bool) {
 }
 
 // granted begins a term.
-func (d *Daemon) granted(now Instant, g grab, why string) []Effect {
+func (d *Daemon) granted(now Instant, g grab) []Effect {
 	d.prior = g.prior
 	if d.prior.State == LeaseHeld {
 		d.count.Takeovers++
 	}
-	d.role, d.grants = Booting, nil
+	d.role, d.grants, d.leashUntil = Booting, nil, g.waitFor
 	d.tenure = tenure{}.succeeded(g.attempt, d.cfg.Terms)
 	d.epoch, d.live, d.loaded, d.looked = epochMemory{}, nil, false, false
 	d.log.Info("active lease acquired", "holder", d.cfg.Identity.Holder, "host", d.cfg.Identity.Host,
-		"epoch", g.epoch, "because", why)
+		"epoch", g.epoch, "because", g.why)
+	d.remember("lease.acquired", d.cfg.Identity.Host, g.why)
+	if g.forced {
+		d.remember("lease.forced", d.prior.Host, d.cfg.Force.reason()+" (by "+d.cfg.Force.By+")")
+	}
+	if left := g.waitFor.Sub(now.Boot); g.waitFor > now.Boot {
+		d.log.Warn("taken by force: the old holder's jobs may live on until its leash ends. Nothing is touched before",
+			"leash_wait", left.Round(time.Second))
+	}
 	return d.owed(now)
 }
 
@@ -149,20 +205,4 @@ func (d *Daemon) notActive() error {
 		return e.Hint("ask the daemon on %s, which holds the lease (epoch %d)", row.Host, row.Epoch)
 	}
 	return e.Hint("try again in a moment")
-}
-
-// refusal explains why this daemon does not start. Both clocks have their say:
-// the row's wall clock, which may lie, and our own watch, which decided.
-func (d *Daemon) refusal(now Instant) *Error {
-	row := d.sight.row
-	age := now.Wall.Sub(row.RenewedMs.Time()).Round(100 * time.Millisecond)
-	said := fmt.Sprintf("%s ago", age)
-	if age < 0 {
-		said = fmt.Sprintf("%s in the future of this host's clock", -age)
-	}
-	return Errorf(Held, "the lease is held by %s on host %s (pid %d, epoch %d), which is alive: "+
-		"it renewed while this daemon watched for %s; its last renewal was %s by its own clock",
-		row.Holder, row.Host, row.PID, row.Epoch,
-		now.Boot.Sub(d.sight.first).Round(100*time.Millisecond), said).
-		Hint("one store has one active daemon. Stop that one first, or wait as a standby: exocomp serve --standby")
 }

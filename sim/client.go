@@ -24,6 +24,9 @@ func (h *Host) ask(_ context.Context, c daemon.Command) (any, error) {
 	if h.proc == nil {
 		return nil, errors.New("no daemon on " + h.Name)
 	}
+	if lift, ok := c.(daemon.LiftCordon); ok {
+		h.w.Ghost.lifting = append(h.w.Ghost.lifting, lift.Reason)
+	}
 	box := &box{}
 	h.proc.tell(daemon.Asked{Command: c, Reply: box})
 	if _, err := h.w.Until(patience, func() bool { return box.done }); err != nil {
@@ -53,6 +56,7 @@ func (s deskStore) Update(context.Context, daemon.Guard, func(daemon.Tx) error) 
 func (s deskStore) View(ctx context.Context, fn func(daemon.Reader) error) error {
 	return s.h.proc.store.View(ctx, fn)
 }
+func (s deskStore) Usable(ctx context.Context) error            { return s.h.proc.store.Usable(ctx) }
 func (s deskStore) Version(ctx context.Context) (uint64, error) { return s.h.proc.store.Version(ctx) }
 func (s deskStore) Migrate(context.Context, daemon.Guard, func(daemon.Tx) error) error {
 	return errors.New("a client does not migrate")
@@ -73,9 +77,13 @@ func (h *Host) Enqueue(argv ...string) (string, error) {
 
 // Offer files a request for a job and does not wait for the answer.
 func (h *Host) Offer(argv ...string) {
+	h.offer(daemon.EnqueueRequest{Spec: daemon.Spec{Argv: argv}})
+}
+
+func (h *Host) offer(r daemon.EnqueueRequest) {
 	now := h.Wall()
 	c := daemon.Enqueue{ID: daemon.NewID("job", now, h.w.K.Choices), Attempt: daemon.NewID("att", now, h.w.K.Choices),
-		Actor: "operator", Request: daemon.EnqueueRequest{Spec: daemon.Spec{Argv: argv}}}
+		Actor: "operator", Request: r}
 	h.proc.tell(daemon.Asked{Command: c, Reply: offered{h.w}})
 }
 

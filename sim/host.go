@@ -31,9 +31,12 @@ type Host struct {
 	slow    time.Duration // how long the next keeper takes to start
 	noStart string        // why no keeper can be started, or ""
 
-	sent    [2]kernel.Time // arrival of the last message to the keeper, and from it
-	stopped bool           // suspended or paused: no process runs
-	waiting []func()       // what falls due while it is stopped
+	sent     [2]kernel.Time // arrival of the last message to the keeper, and from it
+	woke     kernel.Time    // when it last resumed from a suspend or a pause
+	daze     time.Duration  // how long after that it cannot know how long it stood still
+	lockGone bool           // serve.lock is not the file that is locked
+	stopped  bool           // suspended or paused: no process runs
+	waiting  []func()       // what falls due while it is stopped
 }
 
 // hostClock is a host's daemon.Clock. It tells the time and no more: the nil
@@ -75,11 +78,15 @@ func (h *Host) Rate(ppm int64) {
 }
 
 // Suspend stops every process; the clocks go on.
-func (h *Host) Suspend() { h.stop("suspends") }
+func (h *Host) Suspend() {
+	h.daze = min(h.w.Ghost.Slack, wakeLatency)
+	h.stop("suspends")
+}
 
 // Pause stops every process and both clocks, as a hypervisor does with a
 // virtual machine.
 func (h *Host) Pause() {
+	h.daze = h.w.Ghost.Slack
 	h.clock.Pause()
 	h.stop("is paused")
 }
@@ -88,7 +95,7 @@ func (h *Host) Pause() {
 func (h *Host) Resume() {
 	h.w.K.Log("%s resumes", h.Name)
 	h.clock.Resume()
-	h.stopped = false
+	h.stopped, h.woke = false, h.w.K.Now()
 	due := h.waiting
 	h.waiting = nil
 	h.replan()
@@ -185,6 +192,10 @@ func (h *Host) Records() int { return len(h.records) }
 
 // CanFreeze says whether there is a daemon that runs and may be stopped.
 func (h *Host) CanFreeze() bool { return h.proc != nil && h.proc.runs() }
+
+// awake says whether there is a daemon that gets anything done at this instant:
+// one that is held up within a Step does not.
+func (h *Host) awake() bool { return h.CanFreeze() && !h.proc.stepping }
 
 // Wake ends whatever keeps the host or its daemon from running.
 func (h *Host) Wake() {

@@ -66,6 +66,15 @@ func (h *Host) hello(p *proc, m daemon.Hello) {
 		return
 	}
 	if k := h.keeper; k != nil && k.session != p {
+		if k.frozen { // it does not answer: after a while it is killed (K4)
+			h.run(5*time.Second, func() {
+				if h.keeper == k && k.frozen {
+					k.vanish()
+				}
+				h.hello(p, m)
+			})
+			return
+		}
 		if k.killAll(daemon.CauseLost); k.busy() {
 			h.run(10*time.Millisecond, func() { h.hello(p, m) })
 			return
@@ -136,7 +145,20 @@ func (r runner) Forget(_ context.Context, attempts []string) error {
 }
 
 func (r runner) KillAll(context.Context) error {
-	return r.send(func(k *keeper) { k.killAll(daemon.CauseLeash) })
+	k := r.p.h.keeper // whose session it has does not matter (K5)
+	if k == nil {
+		return nil
+	}
+	if k.frozen { // the daemon kills by cgroup itself (K6); nobody writes a record
+		k.each(func(j *job) { j.alive = false; k.h.w.Ghost.died(j) })
+		return nil
+	}
+	r.p.h.message(toKeeper, func() {
+		if k.up {
+			k.killAll(daemon.CauseLeash)
+		}
+	})
+	return nil
 }
 
 // answer tells the daemon of the session, if it is still there.

@@ -300,7 +300,7 @@ func TestARebootedHostWaitsLikeAnyOther(t *testing.T) {
 
 func TestASuspendedHolderIsDeposedAndItsJobsDieOnWaking(t *testing.T) {
 	w := newWorld(t, 13)
-	w.Ghost.Paused = time.Second // L16: jobs of a suspended host overlap by the latency of its waking
+	w.Ghost.Slack = time.Second // L16: jobs of a suspended host overlap by the latency of its waking
 	alpha, beta := w.Host("alpha"), w.Host("beta")
 	alpha.Serve()
 	first := alpha.Process()
@@ -325,7 +325,7 @@ func TestASuspendedHolderIsDeposedAndItsJobsDieOnWaking(t *testing.T) {
 // the transaction is what stands.
 func TestAPausedVirtualMachineCommitsNothing(t *testing.T) {
 	w := newWorld(t, 14)
-	w.Ghost.Paused = 10 * time.Second // L16: R + A + kill
+	w.Ghost.Slack = 10 * time.Second // L16: R + A + kill
 	alpha, beta := w.Host("alpha"), w.Host("beta")
 	alpha.Serve()
 	first := alpha.Process()
@@ -336,7 +336,7 @@ func TestAPausedVirtualMachineCommitsNothing(t *testing.T) {
 	alpha.Pause()
 	w.wait(2*ttl, "takeover", w.isActive(beta))
 	alpha.Resume()
-	w.wait(w.Ghost.Paused, "the job dies", func() bool { return len(alpha.Running()) == 0 })
+	w.wait(w.Ghost.Slack, "the job dies", func() bool { return len(alpha.Running()) == 0 })
 	w.pass(time.Second)
 	w.wantLeft(first, 76)
 	w.wantActive(beta)

@@ -12,10 +12,11 @@ import (
 
 // proc is one daemon process on a host.
 type proc struct {
-	h     *Host
-	d     *daemon.Daemon
-	store *store
-	life  string
+	h      *Host
+	d      *daemon.Daemon
+	store  *store
+	life   string
+	single bool // started with --single-host
 
 	up       bool
 	frozen   bool
@@ -30,6 +31,20 @@ type proc struct {
 
 // Option changes how a daemon is started.
 type Option func(*daemon.Config)
+
+// SingleHost makes the store this host's own.
+func SingleHost(c *daemon.Config) { c.SingleHost = true }
+
+// Force makes a daemon take the lease of that epoch by force.
+func Force(epoch int64) Option {
+	return func(c *daemon.Config) { c.Force.Epoch, c.Force.By = epoch, "operator" }
+}
+
+// DeposeLive makes a forced start depose a holder that lives.
+func DeposeLive(c *daemon.Config) { c.Force.DeposeLive = true }
+
+// OldHostIsOff attests that a host is off.
+func OldHostIsOff(name string) Option { return func(c *daemon.Config) { c.Force.OldHostOff = name } }
 
 // Standby makes a daemon watch for ever.
 func Standby(c *daemon.Config) { c.Standby = true }
@@ -57,8 +72,12 @@ func (h *Host) Serve(opts ...Option) {
 	for _, opt := range opts {
 		opt(&cfg)
 	}
+	p.single = cfg.SingleHost
+	if cfg.Force.OldHostOff != "" {
+		h.w.attested = append(h.w.attested, cfg.Force.OldHostOff)
+	}
 	log := slog.New(&traceHandler{w: h.w, who: p.life})
-	p.d = daemon.New(cfg, hostClock{h: h.clock}, p.store, h.w.K.Choices, log)
+	p.d = daemon.New(cfg, daemon.Needs{Clock: hostClock{h: h.clock}, Store: p.store, Site: site{h}, Chance: h.w.K.Choices, Log: log})
 	h.proc = p
 	h.w.K.Log("%s serves", p.life)
 	p.plan()
@@ -211,6 +230,31 @@ func (x process) StandDown(n daemon.StandDown) error {
 func (x process) Exit(code int, why string) {
 	x.p.code, x.p.why, x.p.left = code, why, true
 	x.p.end(fmt.Sprintf("exit %d: %s", code, why))
+}
+
+// site is the daemon.Site port.
+type site struct{ h *Host }
+
+// Holds implements daemon.Site.
+func (s site) Holds() error {
+	if s.h.lockGone {
+		return daemon.Errorf(daemon.StoodDown, "the lock was removed").Hint("start again")
+	}
+	return nil
+}
+
+// RemoveLock removes serve.lock while a daemon holds it. A daemon that starts
+// from now on locks a new file.
+func (h *Host) RemoveLock() {
+	h.w.K.Log("%s: serve.lock is removed", h.Name)
+	h.lockGone = true
+	h.lockIno += 1000
+}
+
+// ReplaceStore puts another file in the place of the store, as this host sees it.
+func (h *Host) ReplaceStore() {
+	h.w.K.Log("%s: the store is replaced", h.Name)
+	h.proc.store.replaced = true
 }
 
 func names(events []daemon.Event) string {

@@ -145,9 +145,30 @@ func (w *world) wantLeft(p *sim.Process, want int) {
 }
 
 // seeds returns n, or what SEEDS says: a longer campaign by hand.
-func seeds(n uint64) uint64 {
-	if more, err := strconv.ParseUint(os.Getenv("SEEDS"), 10, 64); err == nil {
-		return more
+func seeds(n uint64) uint64 { return number("SEEDS", n) }
+
+func number(name string, fallback uint64) uint64 {
+	if n, err := strconv.ParseUint(os.Getenv(name), 10, 64); err == nil {
+		return n
 	}
-	return n
+	return fallback
+}
+
+// history returns the store's lines of one kind.
+func (w *world) history(kind string) string {
+	w.t.Helper()
+	var lines []string
+	err := w.View(func(r daemon.Reader) error {
+		rows, err := daemon.Happenings.Scan(context.Background(), r, daemon.Query{Limit: 10_000})
+		for _, h := range rows {
+			if h.Kind == kind {
+				lines = append(lines, h.Subject+" "+h.Detail)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return strings.Join(lines, "\n")
 }

@@ -16,6 +16,7 @@ type store struct {
 	faults []Fault
 
 	poison     string        // a job with this label value cannot be written
+	replaced   bool          // the path names another file
 	crashAfter int           // kill the process before the nth effect
 	dawdle     time.Duration // freeze the process between the next commit and its effects
 }
@@ -126,6 +127,14 @@ func (s *store) View(ctx context.Context, fn func(daemon.Reader) error) error {
 // Version implements daemon.Store.
 func (s *store) Version(ctx context.Context) (uint64, error) { return s.real.Version(ctx) }
 
+// Usable implements daemon.Store.
+func (s *store) Usable(ctx context.Context) error {
+	if s.replaced {
+		return daemon.Errorf(daemon.StoodDown, "the store was replaced").Hint("find out by whom")
+	}
+	return s.real.Usable(ctx)
+}
+
 // Migrate implements daemon.Store.
 func (s *store) Migrate(ctx context.Context, g daemon.Guard, beat func(daemon.Tx) error) error {
 	return s.real.Migrate(ctx, g, beat)
@@ -133,19 +142,24 @@ func (s *store) Migrate(ctx context.Context, g daemon.Guard, beat func(daemon.Tx
 
 func (s *store) close() { s.real.Close() }
 
-// recorder notes what a transaction wrote.
+// recorder notes what a transaction wrote, in order.
 type recorder struct {
 	daemon.Tx
 	start  daemon.Boottime // when the attempt truly began
 	poison string
-	leases []daemon.Lease
-	jobs   []daemon.Job
-	rows   int
+	ops    []op
+}
+
+// op is one write: a row, or a key that was deleted.
+type op struct {
+	table *daemon.Table
+	row   any // of a put or an insert
+	key   []any
 }
 
 // Put implements daemon.Tx.
 func (r *recorder) Put(ctx context.Context, t *daemon.Table, row any) error {
-	r.note(row)
+	r.ops = append(r.ops, op{table: t, row: row})
 	return r.Tx.Put(ctx, t, row)
 }
 
@@ -156,23 +170,26 @@ func (r *recorder) Insert(ctx context.Context, t *daemon.Table, row any) (bool, 
 	}
 	ok, err := r.Tx.Insert(ctx, t, row)
 	if ok {
-		r.note(row)
+		r.ops = append(r.ops, op{table: t, row: row})
 	}
 	return ok, err
 }
 
 // Delete implements daemon.Tx.
 func (r *recorder) Delete(ctx context.Context, t *daemon.Table, key []any) error {
-	r.rows++
+	r.ops = append(r.ops, op{table: t, key: key})
 	return r.Tx.Delete(ctx, t, key)
 }
 
-func (r *recorder) note(row any) {
-	r.rows++
-	switch row := row.(type) {
-	case *daemon.Lease:
-		r.leases = append(r.leases, *row)
-	case *daemon.Job:
-		r.jobs = append(r.jobs, *row)
+// renews says whether the transaction wrote the lease.
+func (r *recorder) renews() bool {
+	for _, o := range r.ops {
+		if _, ok := o.row.(*daemon.Lease); ok {
+			return true
+		}
 	}
+	return false
 }
+
+// Heal forgets the faults that the host's daemon was still to suffer.
+func (h *Host) Heal() { h.proc.store.faults = nil }

@@ -36,6 +36,8 @@ type World struct {
 	hosts []*Host
 	open  Opener
 	log   *slog.Logger
+
+	attested []string // hosts that an operator said were off
 }
 
 // Epoch is the wall time at which every World begins.

@@ -147,7 +147,7 @@ func (s *service) wire(cfg daemon.Config) {
 		Tell: func(ev daemon.Event) { s.loop.Tell(ev) },
 	})
 	s.self = &linux.Process{StateDir: s.a.global.stateDir, Log: s.log, OnReady: s.greet}
-	d := daemon.New(cfg, s.clock, s.store, linux.Chance{}, s.log)
+	d := daemon.New(cfg, daemon.Needs{Clock: s.clock, Store: s.store, Site: s.lock, Chance: linux.Chance{}, Log: s.log})
 	s.loop = daemon.NewLoop(d, daemon.Ports{Runner: s.runner, Process: s.self}, s.log, s.fed)
 }
 

@@ -82,6 +82,7 @@ func (s *stage) end(job string, code int64) {
 
 type nobody struct{}
 
+func (nobody) Holds() error                     { return nil }
 func (nobody) Ready() error                     { return nil }
 func (nobody) Stopping(string) error            { return nil }
 func (nobody) StandDown(daemon.StandDown) error { return nil }
@@ -128,7 +129,7 @@ func newRigWith(t *testing.T, change func(*api.Options)) *rig {
 	x.jobs = &stage{live: map[string]daemon.Start{}, tell: func(ev daemon.Event) { x.loop.Tell(ev) }}
 	cfg := daemon.Config{Identity: daemon.Identity{Holder: "alpha-1", Host: "alpha", Incarnation: "alpha-1"},
 		Terms: daemon.DefaultTerms(), Limit: 10, DrainGrace: time.Second}
-	d := daemon.New(cfg, clk, x.store, linux.Chance{}, slog.New(slog.DiscardHandler))
+	d := daemon.New(cfg, daemon.Needs{Clock: clk, Store: x.store, Site: nobody{}, Chance: linux.Chance{}, Log: slog.New(slog.DiscardHandler)})
 	x.loop = daemon.NewLoop(d, daemon.Ports{Runner: x.jobs, Process: nobody{}}, slog.New(slog.DiscardHandler), nil)
 	desk := daemon.Desk{Store: x.store, Logs: x.logs, Clock: clk, Chance: linux.Chance{}, Ask: x.loop.Ask, Snapshot: x.loop.Snapshot}
 	x.opts = api.Options{Desk: desk, Store: x.store, Clock: clk, Snapshot: x.loop.Snapshot, Version: "test", Log: log,

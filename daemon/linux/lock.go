@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,7 +17,7 @@ import (
 // Lock is a flock(2) on a file. The flock is the truth: it ends with the last
 // process that holds its descriptor. What is written in the file is
 // information for people, and may be about a process long dead.
-type Lock struct {
+type Lock struct { // it is the daemon's Site
 	f        *os.File
 	Dev, Ino uint64
 }
@@ -85,6 +86,25 @@ func (l *Lock) describe(h Holder) error {
 	}
 	_, err = l.f.WriteAt(append(text, '\n'), 0)
 	return err
+}
+
+// Holds implements daemon.Site: it says whether the path still names the file
+// that is locked. One that was removed lets a second daemon lock a new file of
+// the same name.
+func (l *Lock) Holds() error {
+	info, err := os.Stat(l.f.Name())
+	if errors.Is(err, os.ErrNotExist) {
+		return daemon.Errorf(daemon.StoodDown, "the lock %s was removed while it was held", l.f.Name()).
+			Hint("start again, and leave the state directory alone while a daemon runs")
+	}
+	if err != nil {
+		return fmt.Errorf("look at the lock: %w", err)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || st.Dev != l.Dev || st.Ino != l.Ino {
+		return daemon.Errorf(daemon.StoodDown, "the lock %s was replaced by another file while it was held", l.f.Name()).
+			Hint("start again, and leave the state directory alone while a daemon runs")
+	}
+	return nil
 }
 
 // Release gives the lock up. The file stays: removing it would let a second

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -42,6 +43,7 @@ type Options struct {
 // Updates wait for each other.
 type Store struct {
 	opts    Options
+	file    os.FileInfo // of the path, as it was opened
 	writers *sql.DB
 	readers *sql.DB
 
@@ -58,11 +60,12 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Busy == 0 {
 		o.Busy = 2 * time.Second
 	}
-	if err := o.exists(); err != nil {
+	file, err := o.exists()
+	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: o, stmts: map[string]*sql.Stmt{}}
-	err := s.open(ctx)
+	s := &Store{opts: o, file: file, stmts: map[string]*sql.Stmt{}}
+	err = s.open(ctx)
 	if err != nil {
 		s.Close()
 		return nil, o.explain(err)
@@ -93,12 +96,14 @@ func (s *Store) open(ctx context.Context) error {
 		return err
 	}
 	if version > latest() {
-		return daemon.Errorf(daemon.BadConfig, "the store has schema %d, and this exocomp knows none newer than %d",
-			version, latest()).Hint("use the exocomp that wrote it, or a newer one; downgrades are not possible")
+		return newerSchema(version)
 	}
 	s.current = version == latest()
 	if s.opts.ReadOnly {
 		return nil
+	}
+	if err := s.opts.sameFile(s.file); err != nil {
+		return err
 	}
 	if err := s.writable(ctx); err != nil {
 		return err
@@ -146,24 +151,24 @@ func (s *Store) closeStatements() error {
 	return errors.Join(errs...)
 }
 
-func (o Options) exists() error {
+func (o Options) exists() (os.FileInfo, error) {
 	if o.Path == "" {
-		return nil
+		return nil, nil
 	}
 	info, err := os.Stat(o.Path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return daemon.Errorf(daemon.BadConfig, "no store at %s", o.Path).
+		return nil, daemon.Errorf(daemon.BadConfig, "no store at %s", o.Path).
 			Hint("make one: exocomp init --data-dir DIR")
 	case errors.Is(err, fs.ErrPermission):
-		return daemon.Errorf(daemon.BadConfig, "the store at %s cannot be reached: permission denied", o.Path).
+		return nil, daemon.Errorf(daemon.BadConfig, "the store at %s cannot be reached: permission denied", o.Path).
 			Hint("run exocomp as the user who owns the data directory")
 	case err != nil:
-		return daemon.Errorf(daemon.BadConfig, "the store at %s cannot be reached: %w", o.Path, err)
+		return nil, daemon.Errorf(daemon.BadConfig, "the store at %s cannot be reached: %w", o.Path, err)
 	case !info.Mode().IsRegular():
-		return daemon.Errorf(daemon.BadConfig, "%s is not a file", o.Path).Hint("name the data directory that holds exocomp.db")
+		return nil, daemon.Errorf(daemon.BadConfig, "%s is not a file", o.Path).Hint("name the data directory that holds exocomp.db")
 	}
-	return nil
+	return info, nil
 }
 
 // connect returns a pool over the database. What every connection must have is
@@ -272,6 +277,57 @@ func (s *Store) Version(ctx context.Context) (uint64, error) {
 		return 0, fmt.Errorf("read the data version: %w", err)
 	}
 	return uint64(v), nil
+}
+
+// Usable implements daemon.Store.
+func (s *Store) Usable(ctx context.Context) error {
+	if err := s.opts.sameFile(s.file); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stmt, err := s.prepare(ctx, "SELECT value FROM meta WHERE name = '"+metaSchema+"'")
+	var text string
+	if err == nil {
+		err = stmt.QueryRowContext(ctx).Scan(&text)
+	}
+	if err != nil {
+		return fmt.Errorf("read the schema version: %w", err)
+	}
+	version, err := strconv.Atoi(text)
+	if err != nil {
+		return fmt.Errorf("read the schema version: %w", err)
+	}
+	if version > latest() {
+		return newerSchema(version)
+	}
+	return nil
+}
+
+func newerSchema(version int) error {
+	return daemon.Errorf(daemon.BadConfig, "the store has schema %d, and this exocomp knows none newer than %d",
+		version, latest()).Hint("use the exocomp that wrote it, or a newer one; downgrades are not possible")
+}
+
+// sameFile says whether the path still names the file that was opened. It looks
+// at the path and opens nothing: closing any descriptor of the file would drop
+// SQLite's locks.
+func (o Options) sameFile(opened os.FileInfo) error {
+	if o.Path == "" {
+		return nil
+	}
+	now, err := os.Stat(o.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return daemon.Errorf(daemon.StoodDown, "the store %s was removed or moved while it was served", o.Path).
+			Hint("put the file back and start again, or restore a backup into a new data directory")
+	case err != nil:
+		return fmt.Errorf("look at the store: %w", err)
+	case !os.SameFile(opened, now):
+		return daemon.Errorf(daemon.StoodDown, "the store %s was replaced by another file while it was served", o.Path).
+			Hint("find out who did that before you start again: exocomp lease shows what lies there now")
+	}
+	return nil
 }
 
 // prepare returns a statement of the writing connection. The caller holds mu.

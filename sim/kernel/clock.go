@@ -21,6 +21,9 @@ type HostClock struct {
 
 const million = 1_000_000
 
+// never is further ahead than any simulation runs: a deadline of "no deadline".
+const never = int64(200 * 365 * 24 * time.Hour)
+
 // NewHostClock returns clocks that are right, and a boot clock that has run for
 // uptime.
 func NewHostClock(k *Kernel, start time.Time, uptime time.Duration) *HostClock {
@@ -65,13 +68,14 @@ func (c *HostClock) Resume() {
 func (c *HostClock) Reboot() { c.settle(); c.boot = 0 }
 
 // When returns the true time at which the boot clock will show boot, if nothing
-// changes until then. A paused clock never gets there: ok is false.
+// changes until then. A paused clock never gets there, and no clock gets to what
+// is further away than never: ok is false.
 func (c *HostClock) When(boot int64) (t Time, ok bool) {
 	_, now := c.Read()
 	switch {
 	case boot <= now:
 		return c.k.now, true
-	case c.paused:
+	case c.paused, boot-c.boot > never:
 		return 0, false
 	}
 	left := mulDiv(boot-c.boot, million, c.rate)
