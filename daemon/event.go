@@ -24,6 +24,7 @@ type (
 		Instance string
 		Seq      int64    // of the lease, as Hello brought it; 0 in an answer to List
 		Running  []string // attempts
+		Cgroup   bool     // it kills by a cgroup of its own, which nothing leaves
 		Exits    []Exit
 	}
 	Started struct {

@@ -172,7 +172,7 @@ func (k *keeper) answer(ev daemon.Event) {
 }
 
 func (k *keeper) list(seq int64) daemon.Listed {
-	l := daemon.Listed{Instance: k.instance, Seq: seq, Exits: slices.Clone(k.h.records)}
+	l := daemon.Listed{Instance: k.instance, Seq: seq, Cgroup: true, Exits: slices.Clone(k.h.records)}
 	for _, j := range k.jobs {
 		if j.alive {
 			l.Running = append(l.Running, j.attempt)

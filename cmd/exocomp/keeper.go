@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -86,11 +85,8 @@ func sameFile(a, b string) bool {
 	return err1 == nil && err2 == nil && os.SameFile(x, y)
 }
 
-// keeperHolder says whether a keeper of this state dir lives.
+// keeperHolder says whether a keeper of this state dir lives, and which process
+// it really is.
 func (a *app) keeperHolder() (pid int, held bool, err error) {
-	h, held, err := linux.LockHolder(a.global.state(keeperLock))
-	if errors.Is(err, os.ErrNotExist) {
-		return 0, false, nil
-	}
-	return h.PID, held, err
+	return linux.LockPID(a.global.state(keeperLock))
 }

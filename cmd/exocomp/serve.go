@@ -143,6 +143,7 @@ func (s *service) open(ctx context.Context, cfg *daemon.Config) (err error) {
 func (s *service) wire(cfg daemon.Config) {
 	s.runner = proc.NewRunner(proc.RunnerOptions{
 		Spawn: s.a.spawnKeeper, Holder: s.a.keeperHolder, Log: s.log,
+		StateDir: s.a.global.stateDir, Marker: s.a.global.state(apiSocket),
 		Dial: dialer(s.a.global.state(keeperSocket)),
 		Tell: func(ev daemon.Event) { s.loop.Tell(ev) },
 	})

@@ -80,6 +80,8 @@ func (k *Keeper) tooLate(m daemon.Start) string {
 		return "the daemon's trust in its lease was about to end"
 	case k.session == nil:
 		return "its daemon is gone"
+	case k.barred:
+		return "everything was told to end"
 	}
 	return ""
 }
@@ -122,8 +124,10 @@ func (k *Keeper) prepare(a *attempt) (argv0 string, attr syscall.ProcAttr, err e
 	m := a.start
 	dir := k.runDir(m.Attempt)
 	work := filepath.Join(dir, "work")
-	if err := os.MkdirAll(work, 0o700); err != nil {
-		return "", attr, fmt.Errorf("make the run directory: %w", err)
+	for _, d := range []string{dir, work} { // never the state dir itself, should it have been removed
+		if err := os.Mkdir(d, 0o700); err != nil {
+			return "", attr, fmt.Errorf("make the run directory: %w", err)
+		}
 	}
 	token := filepath.Join(dir, "token")
 	if err := os.WriteFile(token, []byte(m.Token+"\n"), 0o600); err != nil {
@@ -145,14 +149,14 @@ func (k *Keeper) prepare(a *attempt) (argv0 string, attr syscall.ProcAttr, err e
 	if argv0, err = lookPath(m.Argv[0], attr.Dir, env["PATH"]); err != nil {
 		return "", attr, err
 	}
-	if a.log, err = k.opts.Logs(m.Job); err != nil {
+	log, err := k.opts.Logs(m.Job)
+	if err != nil {
 		return "", attr, err
 	}
+	a.log = log // only now: with an error it may be a nil that does not look like one
 	attr.Sys = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	if a.group = k.groups.make(m.Attempt); a.group != nil {
-		if fd, err := a.group.open(); err == nil {
-			attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, fd
-		}
+	if err := k.enclose(a, attr.Sys); err != nil {
+		return "", attr, err
 	}
 	attr.Files = []uintptr{k.null.Fd()}
 	for range 2 {
@@ -164,6 +168,25 @@ func (k *Keeper) prepare(a *attempt) (argv0 string, attr syscall.ProcAttr, err e
 		attr.Files = append(attr.Files, uintptr(w))
 	}
 	return argv0, attr, nil
+}
+
+// enclose has an attempt forked into a group of its own, where there are groups.
+// It never runs outside of them then: the daemon was told that nothing does.
+func (k *Keeper) enclose(a *attempt, sys *syscall.SysProcAttr) error {
+	if k.groups.base == "" {
+		return nil
+	}
+	g, err := k.groups.make(a.start.Attempt)
+	if err != nil {
+		return fmt.Errorf("make the cgroup: %w", err)
+	}
+	a.group = g
+	fd, err := g.open()
+	if err != nil {
+		return fmt.Errorf("open the cgroup: %w", err)
+	}
+	sys.UseCgroupFD, sys.CgroupFD = true, fd
+	return nil
 }
 
 // pipe returns the reading end of a pipe as a file, and the writing end bare.
@@ -328,6 +351,7 @@ func (k *Keeper) over(a *attempt) {
 	a.start.Env, a.start.Argv, a.start.Token = nil, nil, ""
 	a.pipes, a.log, a.group = nil, nil, nil
 	k.mu.Unlock()
+	k.tellKillers()
 	k.alone(0)
 }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +18,12 @@ import (
 // exact.
 type cgroups struct{ base string } // "" where there are none
 
-// openCgroups makes a group named name below this process's own.
+// groupPrefix begins the name of every group that a keeper makes. No other group
+// is ever killed.
+const groupPrefix = "exocomp-"
+
+// openCgroups makes a group named name below this process's own, if a child can
+// be forked into it.
 func openCgroups(name string) cgroups {
 	own, err := ownCgroup()
 	if err != nil {
@@ -27,11 +33,24 @@ func openCgroups(name string) cgroups {
 	if err := os.Mkdir(base, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return cgroups{}
 	}
-	if _, err := os.Stat(filepath.Join(base, "cgroup.kill")); err != nil { // Linux 5.14
+	if _, err := os.Stat(filepath.Join(base, "cgroup.kill")); err != nil || !takesChild(base) { // Linux 5.14
 		_ = os.Remove(base)
 		return cgroups{}
 	}
 	return cgroups{base: base}
+}
+
+// takesChild forks a child into a group: a sandbox or a half delegation may
+// forbid it. The child finds nothing to execute and ends.
+func takesChild(dir string) bool {
+	fd, err := (&cgroup{dir: dir}).open()
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	attr := &syscall.ProcAttr{Sys: &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd}}
+	_, err = syscall.ForkExec(filepath.Join(dir, "nothing"), []string{"nothing"}, attr)
+	return errors.Is(err, syscall.ENOENT)
 }
 
 // ownCgroup returns the directory of this process's cgroup of version 2.
@@ -62,16 +81,13 @@ func ownCgroup() (string, error) {
 // cgroup is the group of one attempt.
 type cgroup struct{ dir string }
 
-// make makes the group of an attempt, or none where there are none.
-func (c cgroups) make(attempt string) *cgroup {
-	if c.base == "" {
-		return nil
-	}
+// make makes the group of an attempt.
+func (c cgroups) make(attempt string) (*cgroup, error) {
 	dir := filepath.Join(c.base, attempt)
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		return nil
+		return nil, err
 	}
-	return &cgroup{dir: dir}
+	return &cgroup{dir: dir}, nil
 }
 
 // open returns a descriptor to fork into the group with.

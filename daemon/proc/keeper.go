@@ -42,6 +42,9 @@ type KeeperOptions struct {
 // which a command line inside the job finds it, and a later keeper the job.
 const MarkerName = "EXOCOMP_SOCKET"
 
+// attemptName is beside it, and names the attempt.
+const attemptName = "EXOCOMP_ATTEMPT"
+
 // Keeper is the parent of all job processes of one daemon.
 type Keeper struct {
 	opts     KeeperOptions
@@ -62,6 +65,8 @@ type Keeper struct {
 	live     map[int]*attempt    // leaders, by pid
 	forking  int
 	early    map[int]syscall.WaitStatus // ends of children that are not in live yet
+	barred   bool                       // everything was told to end: nothing starts before the next hello
+	killers  []*session                 // who waits to hear that nothing runs
 	children *sync.Cond                 // on mu: there may be a child to wait for
 }
 
@@ -89,7 +94,7 @@ func Keep(ctx context.Context, o KeeperOptions) error {
 		return err
 	}
 	if !o.NoCgroup {
-		k.groups = openCgroups("exocomp-" + k.instance)
+		k.groups = openCgroups(groupPrefix + k.instance)
 	}
 	if err := os.WriteFile(k.path("keeper.cgroup"), []byte(k.groups.base), 0o600); err != nil {
 		return err
@@ -196,14 +201,12 @@ func (k *Keeper) reaped(pid int, status syscall.WaitStatus) {
 // clean kills what an earlier keeper of this state dir left and removes its run
 // directories. Nothing of this keeper runs yet.
 func (k *Keeper) clean() error {
-	if old, err := os.ReadFile(k.path("keeper.cgroup")); err == nil && len(old) > 0 {
-		if err := removeCgroups(string(old)); err != nil {
-			return err
-		}
+	if err := removeCgroups(k.site().group()); err != nil {
+		return err
 	}
 	deadline := time.Now().Add(10 * time.Second)
 	for {
-		left, err := k.marked()
+		left, err := k.site().jobs(process{})
 		if err != nil {
 			return err
 		}
@@ -221,22 +224,11 @@ func (k *Keeper) clean() error {
 	if err := os.RemoveAll(k.path("runs")); err != nil {
 		return fmt.Errorf("remove old run directories: %w", err)
 	}
-	return nil
+	return os.Mkdir(k.path("runs"), 0o700)
 }
 
-// marked returns the processes whose environment says that they are jobs of
-// this state dir, and all that descends from them.
-func (k *Keeper) marked() ([]process, error) {
-	all, err := processes()
-	if err != nil {
-		return nil, err
-	}
-	self := os.Getpid()
-	return descendants(all, func(p process) bool {
-		return p.pid != self && p.state != 'Z' && environment(p.pid, MarkerName) == k.opts.Marker &&
-			environment(p.pid, "EXOCOMP_ATTEMPT") != ""
-	}), nil
-}
+// site is how an earlier keeper of this state dir looks: dead.
+func (k *Keeper) site() premises { return premises{stateDir: k.opts.StateDir, marker: k.opts.Marker} }
 
 // baseEnv is what every job's environment begins with: the keeper's own, which
 // the daemon cut down to a short list when it started the keeper.

@@ -225,7 +225,7 @@ func (k *Keeper) tree(a *attempt) []process {
 			return true
 		}
 		orphan := p.ppid == self && !leaders[p.pid]
-		return orphan && (!others || environment(p.pid, "EXOCOMP_ATTEMPT") == a.start.Attempt)
+		return orphan && (!others || environment(p.pid, attemptName) == a.start.Attempt)
 	})
-	return slices.DeleteFunc(mine, func(p process) bool { return p.state == 'Z' || p.state == 'X' })
+	return slices.DeleteFunc(mine, func(p process) bool { return !p.alive() })
 }

@@ -9,6 +9,13 @@
 //     had not yet read; a request carries its epoch, and the leash is looked at
 //     just before the fork.
 //   - K3: an attempt is started once. Asked again the keeper says what became of it.
+//   - K4: who starts while an older keeper holds the lock waits 5 s for it to go,
+//     then kills its jobs and it, from outside (premises.go).
+//   - K5: whoever may open the socket may have everything killed, and hears when
+//     it is; nothing starts after that before the next hello. The daemon asks for
+//     it on its way out, and kills from outside when it is not heard.
+//   - K6: a leash is acknowledged. The list says whether a cgroup holds the jobs.
+//   - L21: a leash replaces the one before it, also with a shorter one.
 //   - S9: the end of an attempt is on disk before it is reported, and stays there
 //     until the daemon says that it has committed it.
 //   - The leash is zero for now: the end of the daemon's socket kills everything.
@@ -52,6 +59,7 @@ type report struct {
 	StartFailed *daemon.StartFailed `json:"start_failed,omitempty"`
 	Exited      *daemon.Exited      `json:"exited,omitempty"`
 	Extended    *daemon.Extended    `json:"extended,omitempty"`
+	Killed      bool                `json:"killed,omitempty"`  // to who asked for that: nothing runs
 	Trouble     string              `json:"trouble,omitempty"` // for the daemon's log
 }
 

@@ -94,6 +94,15 @@ func TestACommandThatCannotBeRunSaysWhy(t *testing.T) {
 	}
 }
 
+func TestAJobWithoutALogDoesNotStart(t *testing.T) {
+	x := newRig(t, false)
+	a := x.start(func(s *daemon.Start) { s.Job = "no/such/job" }, "true")
+	if f := want(x, func(f daemon.StartFailed) bool { return f.Attempt == a }); f.Refused || f.Why == "" {
+		t.Errorf("%+v", f)
+	}
+	x.exit(x.start(nil, "true"))
+}
+
 func TestAnAttemptIsStartedOnce(t *testing.T) {
 	x := newRig(t, false)
 	file := filepath.Join(t.TempDir(), "count")
@@ -132,11 +141,16 @@ func startTree(x *rig) (attempt string, pids map[string]int) {
 	x.t.Helper()
 	dir := x.t.TempDir()
 	a := x.start(func(s *daemon.Start) { s.Grace = 300 * time.Millisecond }, "sh", "-c", tree, "tree", dir)
-	pids = map[string]int{}
+	return a, x.treePids(dir)
+}
+
+func (x *rig) treePids(dir string) map[string]int {
+	x.t.Helper()
+	pids := map[string]int{}
 	for _, name := range []string{"leader", "deaf", "session", "orphan", "bare"} {
 		pids[name] = x.pid(filepath.Join(dir, name))
 	}
-	return a, pids
+	return pids
 }
 
 func wantDead(t *testing.T, pids map[string]int) {

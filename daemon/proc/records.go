@@ -119,6 +119,9 @@ func (r *records) flush() {
 		writeFrame(&text, recordLine{End: &p.exit}) // a Buffer takes everything
 	}
 	err := r.append(text.Bytes(), true)
+	if err == nil {
+		err = r.linked()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range batch {
@@ -137,6 +140,19 @@ func (r *records) append(text []byte, sync bool) error {
 		return fmt.Errorf("write %d of %d bytes of exit records: %w", n, len(text), err)
 	}
 	r.size += int64(len(text))
+	return nil
+}
+
+// linked returns an error when the file was removed: what is in it is lost with
+// this process.
+func (r *records) linked() error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(r.file.Fd()), &st); err != nil {
+		return fmt.Errorf("look at the exit records: %w", err)
+	}
+	if st.Nlink == 0 {
+		return fmt.Errorf("%s was removed", r.path)
+	}
 	return nil
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/exocomp/exocomp/daemon/proc"
 )
 
-// The test binary is also the keeper that it tests.
+// The test binary is also the keeper that it tests, and a daemon with one.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("TEST_KEEPER_DIR"); dir != "" {
 		os.Unsetenv("TEST_KEEPER_DIR")
@@ -28,6 +28,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	if dir := os.Getenv("TEST_DAEMON_DIR"); dir != "" {
+		fmt.Fprintln(os.Stderr, "daemon:", serveTree(dir, os.Getenv("TEST_TREE_DIR"), os.Getenv("TEST_NO_CGROUP") != ""))
+		os.Exit(1)
 	}
 	if err := linux.BecomeSubreaper(); err != nil {
 		panic(err)
@@ -63,8 +67,10 @@ type rig struct {
 	clock    linux.Clock
 	events   chan daemon.Event
 	seen     []daemon.Event
+	listed   daemon.Listed // the answer to the first hello
 	instance string
 	noCgroup bool
+	patience time.Duration // with an older keeper
 	keeper   *exec.Cmd
 }
 
@@ -77,36 +83,61 @@ func withAndWithoutCgroups(t *testing.T, test func(t *testing.T, x *rig)) {
 
 func newRig(t *testing.T, noCgroup bool) *rig {
 	t.Helper()
-	x := &rig{t: t, dir: t.TempDir(), clock: linux.NewClock(), events: make(chan daemon.Event, 10_000), noCgroup: noCgroup}
+	x := unconnected(t, noCgroup)
 	x.connect()
 	return x
+}
+
+// unconnected is a rig without a keeper.
+func unconnected(t *testing.T, noCgroup bool) *rig {
+	return &rig{t: t, dir: t.TempDir(), clock: linux.NewClock(), events: make(chan daemon.Event, 10_000), noCgroup: noCgroup}
 }
 
 // connect is a daemon that starts.
 func (x *rig) connect() {
 	x.t.Helper()
-	x.r = proc.NewRunner(proc.RunnerOptions{Spawn: x.spawn, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		Dial: func(ctx context.Context) (net.Conn, error) {
-			return linux.DialUnix(ctx, filepath.Join(x.dir, "keeper.sock"))
-		},
-		Holder: func() (int, bool, error) {
-			h, held, err := linux.LockHolder(filepath.Join(x.dir, "keeper.lock"))
-			return h.PID, held, err
-		},
-		Tell: func(ev daemon.Event) { x.events <- ev }})
-	x.t.Cleanup(func() { x.r.Close(5 * time.Second) })
+	x.r = x.runner()
 	x.hello(time.Hour)
-	x.instance = want[daemon.Listed](x, func(l daemon.Listed) bool { return l.Instance != "" }).Instance
+	x.listed = want(x, func(l daemon.Listed) bool { return l.Instance != "" })
+	x.instance = x.listed.Instance
 }
 
-func (x *rig) spawn() (*exec.Cmd, error) {
+// runner is the daemon's side before its first hello.
+func (x *rig) runner() *proc.Runner {
+	o := runnerOptions(x.dir, func(ev daemon.Event) { x.events <- ev })
+	o.Patience = x.patience
+	o.Spawn = func() (cmd *exec.Cmd, err error) {
+		cmd, err = spawnKeeper(x.dir, x.noCgroup)
+		x.keeper = cmd
+		return cmd, err
+	}
+	r := proc.NewRunner(o)
+	x.t.Cleanup(func() { r.Close(5 * time.Second) })
+	return r
+}
+
+func runnerOptions(dir string, tell func(daemon.Event)) proc.RunnerOptions {
+	return proc.RunnerOptions{Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Tell: tell,
+		Dial: dialer(dir), Holder: holder(dir), StateDir: dir, Marker: dir}
+}
+
+func dialer(dir string) func(context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) {
+		return linux.DialUnix(ctx, filepath.Join(dir, "keeper.sock"))
+	}
+}
+
+func holder(dir string) func() (int, bool, error) {
+	return func() (int, bool, error) { return linux.LockPID(filepath.Join(dir, "keeper.lock")) }
+}
+
+func spawnKeeper(dir string, noCgroup bool) (*exec.Cmd, error) {
 	cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{"exocomp", "keeper"}, Stderr: os.Stderr,
-		Env:         append(proc.SpawnEnv(os.Environ()), "TEST_KEEPER_DIR="+x.dir),
+		Env:         append(proc.SpawnEnv(os.Environ()), "TEST_KEEPER_DIR="+dir, "GORACE=atexit_sleep_ms=0"),
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
-	if x.noCgroup {
+	if noCgroup {
 		cmd.Env = append(cmd.Env, "TEST_NO_CGROUP=1")
 	}
-	x.keeper = cmd
 	return cmd, cmd.Start()
 }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -27,17 +26,32 @@ type RunnerOptions struct {
 	Spawn func() (*exec.Cmd, error)
 	// Dial connects to the keeper's socket.
 	Dial func(ctx context.Context) (net.Conn, error)
-	// Holder says whether a keeper holds the lock, and its pid by its own word.
+	// Holder says whether the keeper's lock is held, and which process really
+	// holds it; 0 is one that cannot be seen.
 	Holder func() (pid int, held bool, err error)
 	// Tell files an event with the loop.
-	Tell func(daemon.Event)
-	Log  *slog.Logger
+	Tell     func(daemon.Event)
+	Log      *slog.Logger
+	StateDir string
+	Marker   string        // as in KeeperOptions
+	Patience time.Duration // with an older keeper that does not go; 0 is 5 s
 }
+
+// Bounds of the ways out.
+const (
+	patience   = 5 * time.Second
+	killWithin = 5 * time.Second        // a KillAll, whoever answers
+	heedWithin = 500 * time.Millisecond // until a living keeper has killed everything
+	noteWithin = 3 * time.Second        // and until it has written down every end
+)
 
 // Runner is the daemon.Runner port. Requests are handed to a goroutine that
 // writes them; it never waits for an answer.
 type Runner struct {
-	opts RunnerOptions
+	opts   RunnerOptions
+	site   premises
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
 
 	mu      sync.Mutex
 	out     chan request // of the open session; nil without one
@@ -45,6 +59,8 @@ type Runner struct {
 	next    *daemon.Hello // asked for while a hello was under way
 	conn    net.Conn
 	kid     *kid
+	killed  chan struct{} // closed when the session's keeper has killed everything, or is gone
+	killing chan struct{} // closed when the KillAll that is under way is over
 }
 
 // kid is the keeper as our child process.
@@ -67,7 +83,14 @@ func (k *kid) wait(d time.Duration) bool {
 var _ daemon.Runner = (*Runner)(nil)
 
 // NewRunner returns a Runner without a keeper: Hello finds or starts one.
-func NewRunner(o RunnerOptions) *Runner { return &Runner{opts: o} }
+func NewRunner(o RunnerOptions) *Runner {
+	r := &Runner{opts: o, site: premises{stateDir: o.StateDir, marker: o.Marker, holder: o.Holder, dial: o.Dial}}
+	if r.opts.Patience == 0 {
+		r.opts.Patience = patience
+	}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	return r
+}
 
 // errNoKeeper says that a request was not sent.
 var errNoKeeper = errors.New("no keeper is connected")
@@ -107,9 +130,6 @@ func (r *Runner) Forget(_ context.Context, attempts []string) error {
 	return r.send(request{Forget: attempts})
 }
 
-// KillAll implements daemon.Runner.
-func (r *Runner) KillAll(context.Context) error { return r.send(request{KillAll: true}) }
-
 // Hello implements daemon.Runner.
 func (r *Runner) Hello(_ context.Context, h daemon.Hello) error {
 	r.mu.Lock()
@@ -135,7 +155,7 @@ const hailWithin = 30 * time.Second
 
 // hail finds a keeper and opens a session.
 func (r *Runner) hail() {
-	ctx, cancel := context.WithTimeout(context.Background(), hailWithin)
+	ctx, cancel := context.WithTimeout(r.ctx, hailWithin)
 	defer cancel()
 	conn, err := r.reach(ctx)
 	r.mu.Lock()
@@ -156,17 +176,20 @@ func (r *Runner) hail() {
 // settled waits until the funeral of the last keeper is over: it kills every
 // child of this process, and must not meet the next one.
 func (r *Runner) settled(ctx context.Context) error {
+	return r.until(ctx, func() bool { return r.conn == nil })
+}
+
+// until waits for a state of r.
+func (r *Runner) until(ctx context.Context, done func() bool) error {
 	for {
 		r.mu.Lock()
-		busy := r.conn != nil
+		ok := done()
 		r.mu.Unlock()
-		if !busy {
+		if ok {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !pause(ctx, 5*time.Millisecond) {
 			return errors.New("the last keeper's processes do not die")
-		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
@@ -198,6 +221,7 @@ func (r *Runner) reach(ctx context.Context) (net.Conn, error) {
 			return nil, fmt.Errorf("the keeper ended as it started: %v", k.err)
 		case <-ctx.Done():
 			k.Process.Kill()
+			k.wait(time.Second)
 			return nil, fmt.Errorf("the keeper does not answer: %w", err)
 		case <-time.After(2 * time.Millisecond):
 		}
@@ -205,35 +229,23 @@ func (r *Runner) reach(ctx context.Context) (net.Conn, error) {
 }
 
 // outlive waits for the keeper of a daemon that is gone to kill its jobs and
-// go, and kills it when it does not: its lock must be free before anything of
-// its host is judged.
+// go, and kills both when it does not (K4): its lock must be free before anything
+// of its host is judged. Nobody writes down how those jobs ended.
 func (r *Runner) outlive(ctx context.Context) error {
-	patience := time.Now().Add(5 * time.Second)
-	for {
-		pid, held, err := r.opts.Holder()
-		if err != nil {
-			return fmt.Errorf("look for an older keeper: %w", err)
-		}
-		if !held {
-			return nil
-		}
-		if time.Now().After(patience) && isKeeper(pid) {
-			r.opts.Log.Warn("an older keeper does not go: killing it", "pid", pid)
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have gone this moment
-			patience = time.Now().Add(5 * time.Second)
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("an older keeper (pid %d) holds its lock and does not go", pid)
-		case <-time.After(5 * time.Millisecond):
-		}
+	soon, cancel := context.WithTimeout(ctx, r.opts.Patience)
+	defer cancel()
+	err := r.site.free(soon)
+	switch {
+	case err == nil:
+		return nil
+	case soon.Err() == nil:
+		return fmt.Errorf("look for an older keeper: %w", err)
 	}
-}
-
-// isKeeper makes sure that pid, which a file named, is a keeper.
-func isKeeper(pid int) bool {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return err == nil && slices.Contains(strings.Split(string(text), "\x00"), "keeper")
+	r.opts.Log.Warn("an older keeper does not go: killing it and its jobs", "state_dir", r.opts.StateDir)
+	if err := r.site.clear(ctx, newTally()); err != nil {
+		return fmt.Errorf("an older keeper does not go: %w", err)
+	}
+	return nil
 }
 
 func (r *Runner) write(conn net.Conn, out <-chan request) {
@@ -264,6 +276,9 @@ func (r *Runner) read(conn net.Conn, out chan request) {
 		if m.Trouble != "" {
 			r.opts.Log.Warn("keeper: " + m.Trouble)
 		}
+		if m.Killed {
+			r.confirmed()
+		}
 		if ev := m.event(); ev != nil {
 			r.opts.Tell(ev)
 		}
@@ -279,6 +294,7 @@ func (r *Runner) read(conn net.Conn, out chan request) {
 		k.wait(5 * time.Second)
 	}
 	killOrphans()
+	r.confirmed()
 	r.mu.Lock()
 	r.conn = nil
 	r.mu.Unlock()
@@ -299,26 +315,6 @@ func killOrphans() {
 			var status syscall.WaitStatus
 			_, _ = syscall.Wait4(pid, &status, syscall.WNOHANG, nil) // the keeper itself has its own waiter
 		}
-	}
-}
-
-// Close ends the session, so that the keeper kills what it runs and goes, and
-// waits until it is gone. One that has not gone after d is killed.
-func (r *Runner) Close(d time.Duration) {
-	r.mu.Lock()
-	conn := r.conn
-	r.mu.Unlock()
-	if conn == nil {
-		return
-	}
-	conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	defer cancel()
-	if err := r.settled(ctx); err != nil {
-		r.opts.Log.Warn("the keeper does not go by itself: killing it", "err", err)
-		r.mu.Lock()
-		r.kid.Process.Kill()
-		r.mu.Unlock()
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/exocomp/exocomp/daemon"
@@ -52,10 +53,19 @@ func (s *session) write(done <-chan struct{}) {
 	}
 }
 
-// handle obeys one request. Only the newest session is heard (K2).
+// handle obeys one request. Only the newest session is heard (K2), but for the
+// two that whoever may open the socket may ask at any time: what runs, and an end
+// to it (K5).
 func (k *Keeper) handle(s *session, r request) {
-	if r.Hello != nil {
+	switch {
+	case r.Hello != nil:
 		k.hello(s, r)
+		return
+	case r.List:
+		s.tell(k.list(0))
+		return
+	case r.KillAll:
+		k.killFor(s)
 		return
 	}
 	k.mu.Lock()
@@ -71,20 +81,40 @@ func (k *Keeper) handle(s *session, r request) {
 		k.signal(*r.Signal)
 	case r.Extend != nil:
 		k.extend(*r.Extend)
-	case r.List:
-		k.report(k.list(0))
 	case r.Forget != nil:
 		k.forget(r.Forget)
-	case r.KillAll:
-		k.killAll(daemon.CauseLeash)
 	}
+}
+
+// killFor ends everything for s, which hears of it when all is over. What the
+// session has asked for and not got by then it will not get.
+func (k *Keeper) killFor(s *session) {
+	k.mu.Lock()
+	k.barred = true
+	k.killers = append(k.killers, s)
+	k.mu.Unlock()
+	k.killAll(daemon.CauseLeash)
+	k.tellKillers()
+}
+
+// tellKillers says that nothing runs, once that is so.
+func (k *Keeper) tellKillers() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.idle() {
+		return
+	}
+	for _, s := range k.killers {
+		s.tell(report{Killed: true})
+	}
+	k.killers = nil
 }
 
 // hello makes s the session. Whatever older ones still had to say is void.
 func (k *Keeper) hello(s *session, r request) {
 	k.mu.Lock()
 	old := k.session
-	k.session, k.epoch, k.leash = s, r.Hello.Epoch, r.Hello.Leash
+	k.session, k.epoch, k.leash, k.barred = s, r.Hello.Epoch, r.Hello.Leash, false
 	k.mu.Unlock()
 	if old != nil && old != s {
 		old.conn.Close()
@@ -111,6 +141,7 @@ func (k *Keeper) extend(x daemon.Extend) {
 // everything, and the keeper ends behind the last funeral.
 func (k *Keeper) ended(s *session) {
 	k.mu.Lock()
+	k.killers = slices.DeleteFunc(k.killers, func(o *session) bool { return o == s })
 	last := k.session == s
 	if last {
 		k.session = nil
@@ -138,7 +169,7 @@ func (k *Keeper) forget(attempts []string) {
 }
 
 func (k *Keeper) list(seq int64) report {
-	l := daemon.Listed{Instance: k.instance, Seq: seq, Exits: k.records.list()}
+	l := daemon.Listed{Instance: k.instance, Seq: seq, Cgroup: k.groups.base != "", Exits: k.records.list()}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for token, a := range k.attempts {
@@ -154,9 +185,13 @@ func (k *Keeper) report(r report) {
 	k.mu.Lock()
 	s := k.session
 	k.mu.Unlock()
-	if s == nil {
-		return
+	if s != nil {
+		s.tell(r)
 	}
+}
+
+// tell queues a report.
+func (s *session) tell(r report) {
 	select {
 	case s.out <- r:
 	default:

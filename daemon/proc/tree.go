@@ -102,6 +102,11 @@ func descendants(all []process, roots func(process) bool) []process {
 	return slices.DeleteFunc(slices.Clone(all), func(p process) bool { return !in[p.pid] })
 }
 
+// isJob says whether pid was started as a job of the state dir of that marker.
+func isJob(pid int, marker string) bool {
+	return environment(pid, MarkerName) == marker && environment(pid, attemptName) != ""
+}
+
 // environment returns the value of name in the environment that pid was started
 // with, or "".
 func environment(pid int, name string) string {
@@ -117,8 +122,24 @@ func environment(pid int, name string) string {
 	return ""
 }
 
-// kill sends sig to p, unless its pid belongs to another process by now.
+// alive says whether p is more than a dead entry in the table.
+func (p process) alive() bool { return p.state != 'Z' && p.state != 'X' }
+
+// name is what stays the same of p as long as it lives.
+func (p process) name() process { return process{pid: p.pid, start: p.start} }
+
+// lives says whether p is alive now.
+func (p process) lives() bool {
+	now, ok := readProcess(p.pid)
+	return ok && now.start == p.start && now.alive()
+}
+
+// kill sends sig to p, unless its pid belongs to another process by now. The
+// zero process is nobody.
 func (p process) kill(sig unix.Signal) {
+	if p.pid <= 0 {
+		return
+	}
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {
 		return
