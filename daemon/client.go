@@ -23,6 +23,8 @@ type Client interface {
 	Uncordon(ctx context.Context, reason string) (CordonAnswer, error)
 	Status(ctx context.Context) (Status, error)
 	Lease(ctx context.Context) (LeaseReport, error)
+	// History returns the last events of the store, at most limit, the newest first.
+	History(ctx context.Context, limit int) (HistoryPage, error)
 }
 
 // JobQuery asks for jobs, the newest first.
@@ -76,21 +78,23 @@ type Status struct {
 
 // DaemonStatus is what a daemon says of itself.
 type DaemonStatus struct {
-	Host        string   `json:"host"`
-	PID         int64    `json:"pid"`
-	Incarnation string   `json:"incarnation"`
-	Role        Role     `json:"role"`
-	Ready       bool     `json:"ready"`
-	Doubt       bool     `json:"doubt" doc:"a renewal was missed: running work goes on, nothing starts"`
-	Stopping    string   `json:"stopping,omitempty"`
-	Keeper      string   `json:"keeper,omitempty"`
-	Unacked     int64    `json:"unacknowledged_leashes"`
-	Running     int      `json:"running"`
-	Limit       int      `json:"limit"`
-	Waiting     int      `json:"waiting_events"`
-	NextWake    string   `json:"next_wake"`
-	NextWakeMs  int64    `json:"next_wake_ms"`
-	Counters    Counters `json:"counters"`
+	Host         string   `json:"host"`
+	PID          int64    `json:"pid"`
+	Incarnation  string   `json:"incarnation"`
+	Role         Role     `json:"role"`
+	Ready        bool     `json:"ready"`
+	Doubt        bool     `json:"doubt" doc:"a renewal was missed: running work goes on, nothing starts"`
+	Trouble      string   `json:"trouble,omitempty" doc:"why the store was last not written, until it is again"`
+	Stopping     string   `json:"stopping,omitempty"`
+	Keeper       string   `json:"keeper,omitempty"`
+	Unacked      int64    `json:"unacknowledged_leashes"`
+	LeashPartial bool     `json:"leash_partial" doc:"no delegated cgroup: a process that leaves its job's tree in time escapes a kill when daemon and keeper die together"`
+	Running      int      `json:"running"`
+	Limit        int      `json:"limit"`
+	Waiting      int      `json:"waiting_events"`
+	NextWake     string   `json:"next_wake"`
+	NextWakeMs   int64    `json:"next_wake_ms"`
+	Counters     Counters `json:"counters"`
 }
 
 // LeaseReport is the row, and what the one who reports knows beyond it.
@@ -100,6 +104,7 @@ type LeaseReport struct {
 	HeldHere      bool   `json:"held_here" doc:"by the daemon that reports"`
 	TrustLeftMs   int64  `json:"trust_left_ms,omitempty" doc:"of the daemon that reports"`
 	Missed        int    `json:"missed,omitempty" doc:"renewals failed in a row"`
+	Trouble       string `json:"trouble,omitempty" doc:"why the store was last not written, until it is again"`
 	TakeableInMs  int64  `json:"takeable_in_ms,omitempty" doc:"if nobody renews it"`
 	LeashWaitMs   int64  `json:"leash_wait_ms,omitempty" doc:"taken by force: jobs are left alone for this long, since the old holder's may live on"`
 	ClockSteps    int64  `json:"clock_steps"`

@@ -92,6 +92,7 @@ type Daemon struct {
 	version    uint64 // of the store, when it was last looked at
 	looked     bool   // the inbox was empty at that version
 	clocks     clockWatch
+	trouble    string // why the store was last not written, until it is again
 	count      Counters
 	next       Wakeup
 	retry      Boottime // after a failed Step: not before
@@ -102,6 +103,7 @@ type epochMemory struct {
 	opened bool   // the first guarded transaction of the epoch is committed
 	doomed int64  // see metaDoomed
 	after  int64  // sweep: number of the last queued row looked at
+	cut    int64  // jobs of earlier epochs that were cut off
 	jobKey []byte // see MetaJobKey
 }
 
@@ -250,8 +252,7 @@ func (d *Daemon) stepHold(ctx context.Context, now Instant) ([]Effect, error) {
 		if d.role == Booting {
 			return d.startOver(now)
 		}
-		return d.fence(now, "trust in the lease ran out: no renewal succeeded within "+
-			d.cfg.Terms.Trust().String(), nil), nil
+		return d.fence(now, d.lapse(), nil), nil
 	}
 	if left := d.leashWait(now.Boot); d.stop.level > 0 && left > 0 {
 		// A release would let the next one in without that wait.
@@ -289,6 +290,7 @@ func (d *Daemon) stepHold(ctx context.Context, now Instant) ([]Effect, error) {
 		d.count.FencedWrites++
 		return d.fence(now, err.Error(), nil), nil
 	case err != nil:
+		err = d.diagnose(err)
 		return d.failed(t, err), err
 	}
 	return d.committed(t), nil
@@ -334,8 +336,32 @@ func (d *Daemon) failed(t *turn, err error) []Effect {
 	return nil
 }
 
+// lapse says why trust ran out.
+func (d *Daemon) lapse() string {
+	why := fmt.Sprintf("trust in the lease ran out: no renewal succeeded within %s", d.cfg.Terms.Trust())
+	if d.trouble != "" {
+		why += "; the last one failed: " + d.trouble
+	}
+	return why
+}
+
+// diagnose adds to a failure of the store what this host knows of its cause, and
+// keeps it for whoever asks (L20).
+func (d *Daemon) diagnose(err error) error {
+	if errors.Is(err, ErrBusy) {
+		who := d.site.Blocker()
+		if who == "" {
+			who = "no process that can be seen from here: look on the other host, or in another container"
+		}
+		err = fmt.Errorf("%w; the lock is held by %s. No force helps against it: end that process", err, who)
+	}
+	d.trouble = err.Error()
+	return err
+}
+
 // committed takes over what the turn decided.
 func (d *Daemon) committed(t *turn) []Effect {
+	d.trouble = ""
 	if t.renewal != nil {
 		if d.tenure.doubt {
 			d.log.Info("lease renewed: out of doubt", "epoch", t.renewal.epoch, "missed", d.tenure.missed)
@@ -358,7 +384,7 @@ func (d *Daemon) committed(t *turn) []Effect {
 	effects = append(effects, d.owed(t.now)...)
 	if t.ready {
 		d.role = Active
-		d.log.Info("ready", "epoch", d.tenure.known.epoch, "host", d.cfg.Identity.Host)
+		d.log.Info("ready", "epoch", d.tenure.known.epoch, "host", d.cfg.Identity.Host, "found", t.found)
 		effects = append(effects, Ready{})
 	}
 	return effects
@@ -437,7 +463,14 @@ func (d *Daemon) answerAll(err error) []Effect {
 
 // lapsed says whether trust in the lease is over. On a store of a single host it
 // never is: nobody else may take it, and the lock of this host is ours (L22).
-func (d *Daemon) lapsed(boot Boottime) bool { return !d.cfg.SingleHost && boot >= d.tenure.until }
+func (d *Daemon) lapsed(boot Boottime) bool { return boot >= d.trustUntil() }
+
+func (d *Daemon) trustUntil() Boottime {
+	if d.cfg.SingleHost {
+		return math.MaxInt64
+	}
+	return d.tenure.until
+}
 
 // leash returns the leash that goes with an attempt that began at start.
 func (d *Daemon) leash(start Boottime) Leash {

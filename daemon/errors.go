@@ -113,5 +113,9 @@ func RemedyOf(err error) string {
 // holds the lease. Nothing was written.
 var ErrFenced = errors.New("fenced: another epoch holds the lease")
 
+// ErrBusy is what a Store answers when another process kept the write lock for
+// longer than the attempt could wait. Nothing was written.
+var ErrBusy = errors.New("another process holds the write lock of the store")
+
 // errLapsed is our own refusal to write once trust has run out (S8).
 var errLapsed = errors.New("trust in the lease ran out before the write")

@@ -114,20 +114,24 @@ func (l Local) Lease(ctx context.Context) (LeaseReport, error) {
 func (s *Snapshot) status(boot Boottime) *DaemonStatus {
 	return &DaemonStatus{
 		Host: s.Identity.Host, PID: s.Identity.PID, Incarnation: s.Identity.Incarnation, Role: s.Role,
-		Ready: s.Ready(boot), Doubt: s.Doubt, Stopping: s.StopWhy, Keeper: s.Keeper, Unacked: s.Unacked,
+		Ready: s.Ready(boot), Doubt: s.Doubt, Trouble: s.Trouble, LeashPartial: s.Partial, Stopping: s.StopWhy, Keeper: s.Keeper, Unacked: s.Unacked,
 		Running: s.Running, Limit: s.Limit, Waiting: s.Waiting, NextWake: s.Wake.Why,
 		NextWakeMs: max(0, s.Wake.At.Sub(boot).Milliseconds()), Counters: s.Counters,
 	}
 }
+
+// forever is the trust left on a store of a single host: a century.
+const forever = 100 * 365 * 24 * time.Hour
 
 // Ready says whether the daemon is the active one, as far as its trust goes.
 func (s *Snapshot) Ready(boot Boottime) bool { return s.Role == Active && boot < s.TrustUntil }
 
 func (s *Snapshot) report(r LeaseReport, boot Boottime) LeaseReport {
 	r.HeldHere = s.Holds() && r.Holder == s.Identity.Holder && r.Epoch == s.Epoch
+	r.Trouble = s.Trouble
 	r.Missed, r.ClockSteps, r.FencedWrites = s.Missed, s.Counters.ClockSteps, s.Counters.FencedWrites
 	if s.Holds() {
-		r.TrustLeftMs = max(0, s.TrustUntil.Sub(boot).Milliseconds())
+		r.TrustLeftMs = max(0, min(s.TrustUntil.Sub(boot), forever).Milliseconds())
 	}
 	if s.Holds() && s.LeashUntil > boot {
 		r.LeashWaitMs = s.LeashUntil.Sub(boot).Milliseconds()

@@ -62,6 +62,7 @@ func (d *dice) Uint64() uint64 {
 
 type quiet struct{}
 
+func (quiet) Blocker() string                  { return "" }
 func (quiet) Holds() error                     { return nil }
 func (quiet) Ready() error                     { return nil }
 func (quiet) Stopping(string) error            { return nil }

@@ -15,6 +15,7 @@ type keeperView struct {
 	instance string // "" until it has answered Hello
 	asked    Boottime
 	hailed   bool // Hello is on its way
+	cgroup   bool // it kills by a cgroup of its own
 	fresh    bool // it has just listed: rows of older keepers are to be retired
 	failures int  // keepers that could not be had, in a row
 
@@ -52,6 +53,7 @@ func (d *Daemon) takeListed(now Instant, ev Listed) {
 		d.keeper = keeperView{instance: ev.Instance}
 		d.log.Info("keeper answers", "instance", ev.Instance, "running", len(ev.Running), "ends", len(ev.Exits))
 	}
+	d.keeper.cgroup = ev.Cgroup
 	d.keeper.fresh, d.keeper.failures, d.keeper.listed = true, 0, now.Boot
 	d.keeper.acked = max(d.keeper.acked, ev.Seq)
 	d.keeper.sent, d.keeper.signalled = map[string]bool{}, map[string]sentSign{}

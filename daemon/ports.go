@@ -77,11 +77,16 @@ type Runner interface {
 	KillAll(ctx context.Context) error
 }
 
-// Site is the place where this daemon runs: its lock file, above all.
+// Site is the place where this daemon runs: its lock file, and what else the
+// operating system of this host knows about the store.
 type Site interface {
 	// Holds says whether the lock is still ours: the path names the very file
 	// that we locked.
 	Holds() error
+	// Blocker says which process of this host holds the write lock of the store, by
+	// pid and command; "" when none is known to. It is for a message: it decides
+	// nothing.
+	Blocker() string
 }
 
 // Process is this process, as the operating system and the supervisor see it.

@@ -7,6 +7,7 @@ type Snapshot struct {
 	Identity   Identity
 	Role       Role
 	Doubt      bool
+	Trouble    string // why the store was last not written, until it is again
 	Epoch, Seq int64
 	TrustUntil Boottime
 	Missed     int // renewals failed in a row
@@ -17,6 +18,7 @@ type Snapshot struct {
 	StopWhy    string
 	StopBy     Boottime // end of the drain grace
 	Keeper     string
+	Partial    bool  // the keeper has no cgroup: a job may hide a process from it
 	Unacked    int64 // renewals that the keeper has not acknowledged
 	Running    int
 	Limit      int
@@ -29,9 +31,9 @@ type Snapshot struct {
 func (d *Daemon) Snapshot() *Snapshot {
 	s := &Snapshot{
 		Identity: d.cfg.Identity, Role: d.role, Doubt: d.tenure.doubt, Epoch: d.tenure.known.epoch,
-		Seq: d.tenure.known.seq, TrustUntil: d.tenure.until, Missed: d.tenure.missed, LeashUntil: d.leashUntil,
+		Seq: d.tenure.known.seq, TrustUntil: d.trustUntil(), Missed: d.tenure.missed, LeashUntil: d.leashUntil,
 		StopLevel: d.stop.level, StopWhy: d.stop.why, StopBy: d.stop.deadline,
-		Keeper: d.keeper.instance, Running: len(d.live), Limit: d.cfg.Limit, Waiting: d.queue.len(),
+		Trouble: d.trouble, Keeper: d.keeper.instance, Partial: d.keeper.instance != "" && !d.keeper.cgroup, Running: len(d.live), Limit: d.cfg.Limit, Waiting: d.queue.len(),
 		Wake: d.next, Counters: d.count,
 	}
 	if s.Keeper != "" {

@@ -1,12 +1,14 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // errMoved says that the lease row is not what any of our attempts left: a
@@ -38,6 +40,7 @@ type turn struct {
 	noted    int  // lines of history that were written
 	emptied  bool // nothing is left in the inbox
 	ready    bool
+	found    string // what an operator should know of the store that was taken over
 	released bool
 }
 
@@ -233,6 +236,7 @@ func (t *turn) retire(ctx context.Context, tx Tx) error {
 		if err := t.save(ctx, tx, decideCutOff(t.now, j, t.d.cfg.Identity.Host)); err != nil {
 			return err
 		}
+		t.epoch.cut++
 	}
 	return nil
 }
@@ -261,6 +265,7 @@ func (t *turn) sweep(ctx context.Context, tx Tx) error {
 			if err := t.save(ctx, tx, decideDoomed(t.now, j)); err != nil {
 				return err
 			}
+			t.epoch.cut++
 		}
 		if len(rows) == sweepChunk {
 			return nil
@@ -282,7 +287,24 @@ func (t *turn) becomeReady(ctx context.Context, tx Tx) error {
 	if err := Leases.Put(ctx, tx, row); err != nil {
 		return err
 	}
-	return t.record(ctx, tx, "lease.ready", t.d.cfg.Identity.Host, "")
+	cordons, err := loadCordons(ctx, tx)
+	if err != nil {
+		return err
+	}
+	t.found = inventory(t.epoch.cut, cordons)
+	return t.record(ctx, tx, "lease.ready", t.d.cfg.Identity.Host, t.found)
+}
+
+// inventory says what whoever takes a store over finds in it (O11).
+func inventory(cut int64, cordons []Cordon) string {
+	text := fmt.Sprintf("%d jobs interrupted, no cordon", cut)
+	for i, c := range cordons {
+		if i == 0 {
+			text = fmt.Sprintf("%d jobs interrupted, cordoned:", cut)
+		}
+		text += fmt.Sprintf(" %s (by %s at %s: %s)", c.Reason, c.By, c.AtMs.Time().UTC().Format(time.RFC3339), cmp.Or(c.Why, "no reason given"))
+	}
+	return text
 }
 
 // claim starts queued jobs as far as there is room (L6, K6, DESIGN 6).

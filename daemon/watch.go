@@ -29,7 +29,7 @@ func (d *Daemon) stepWatch(ctx context.Context, now Instant) ([]Effect, error) {
 		if code := CodeOf(err); code == BadConfig || code == StoodDown {
 			return append(effects, d.refuse(err)...), nil
 		}
-		return effects, err
+		return effects, d.diagnose(err)
 	}
 	if g, mine := d.ownGrab(); mine {
 		if now.Boot < g.start.Add(d.cfg.Terms.Trust()) {
@@ -150,7 +150,7 @@ func (d *Daemon) acquire(ctx context.Context, now Instant, by grant) ([]Effect, 
 		if n := len(d.grants); n > 64 {
 			d.grants = d.grants[n-64:]
 		}
-		return nil, fmt.Errorf("take the lease: %w", err)
+		return nil, fmt.Errorf("take the lease: %w", d.diagnose(err))
 	}
 	return d.granted(now, g), nil
 }
@@ -182,7 +182,7 @@ func (d *Daemon) granted(now Instant, g grab) []Effect {
 	if d.prior.State == LeaseHeld {
 		d.count.Takeovers++
 	}
-	d.role, d.grants, d.leashUntil = Booting, nil, g.waitFor
+	d.role, d.grants, d.leashUntil, d.trouble = Booting, nil, g.waitFor, ""
 	d.tenure = tenure{}.succeeded(g.attempt, d.cfg.Terms)
 	d.epoch, d.live, d.loaded, d.looked = epochMemory{}, nil, false, false
 	d.log.Info("active lease acquired", "holder", d.cfg.Identity.Holder, "host", d.cfg.Identity.Host,

@@ -35,6 +35,7 @@ type Host struct {
 	woke     kernel.Time    // when it last resumed from a suspend or a pause
 	daze     time.Duration  // how long after that it cannot know how long it stood still
 	lockGone bool           // serve.lock is not the file that is locked
+	blocker  string         // who holds the write lock, as this host can see
 	stopped  bool           // suspended or paused: no process runs
 	waiting  []func()       // what falls due while it is stopped
 }

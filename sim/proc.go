@@ -243,6 +243,16 @@ func (s site) Holds() error {
 	return nil
 }
 
+// Blocked makes every Update of the host's daemon wait in vain for the write
+// lock, which who holds, until Heal.
+func (h *Host) Blocked(who string) {
+	h.w.K.Log("%s: %s takes the write lock", h.Name, who)
+	h.blocker, h.proc.store.blocked = who, true
+}
+
+// Blocker implements daemon.Site.
+func (s site) Blocker() string { return s.h.blocker }
+
 // RemoveLock removes serve.lock while a daemon holds it. A daemon that starts
 // from now on locks a new file.
 func (h *Host) RemoveLock() {

@@ -17,6 +17,7 @@ type store struct {
 
 	poison     string        // a job with this label value cannot be written
 	replaced   bool          // the path names another file
+	blocked    bool          // another program holds the write lock
 	crashAfter int           // kill the process before the nth effect
 	dawdle     time.Duration // freeze the process between the next commit and its effects
 }
@@ -64,7 +65,7 @@ func (h *Host) Dawdle(d time.Duration) { h.proc.store.dawdle = d }
 
 func (s *store) take() Fault {
 	if len(s.faults) == 0 {
-		return Fault{Kind: None}
+		return Fault{Kind: map[bool]FaultKind{true: Busy, false: None}[s.blocked]}
 	}
 	f := s.faults[0]
 	s.faults = s.faults[1:]
@@ -82,7 +83,7 @@ func (s *store) Update(ctx context.Context, g daemon.Guard, fn func(daemon.Tx) e
 	switch f.Kind {
 	case Busy:
 		s.hang(s.p.d.AttemptLimit())
-		return errSim
+		return daemon.ErrBusy
 	case Sick:
 		return errSim
 	case Stall:
@@ -192,4 +193,6 @@ func (r *recorder) renews() bool {
 }
 
 // Heal forgets the faults that the host's daemon was still to suffer.
-func (h *Host) Heal() { h.proc.store.faults = nil }
+func (h *Host) Heal() {
+	h.proc.store.faults, h.proc.store.blocked, h.blocker = nil, false, ""
+}

@@ -65,6 +65,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		"read-log":    {"GET", "/api/v1/jobs/1/logs", ""},
 		"get-status":  {"GET", "/api/v1/status", ""},
 		"get-lease":   {"GET", "/api/v1/lease", ""},
+		"get-history": {"GET", "/api/v1/history", ""},
 		"cordon":      {"POST", "/api/v1/maintenance/cordon", `{"reason":"x"}`},
 		"uncordon":    {"DELETE", "/api/v1/maintenance/cordon/x", ""},
 	}

@@ -33,6 +33,7 @@ var scopes = map[string]need{
 	"read-log":    {daemon.Viewer, false},
 	"get-status":  {daemon.Viewer, false},
 	"get-lease":   {daemon.Viewer, false},
+	"get-history": {daemon.Viewer, false},
 	"cordon":      {daemon.Operator, true},
 	"uncordon":    {daemon.Operator, true},
 }

@@ -255,6 +255,12 @@ func (c *Client) Status(ctx context.Context) (s daemon.Status, err error) {
 	return s, err
 }
 
+// History implements daemon.Client.
+func (c *Client) History(ctx context.Context, limit int) (p daemon.HistoryPage, err error) {
+	err = c.call(ctx, http.MethodGet, "/history", url.Values{"limit": {strconv.Itoa(limit)}}, nil, nil, &p)
+	return p, err
+}
+
 // Lease implements daemon.Client.
 func (c *Client) Lease(ctx context.Context) (l daemon.LeaseReport, err error) {
 	err = c.call(ctx, http.MethodGet, "/lease", nil, nil, nil, &l)

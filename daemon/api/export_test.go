@@ -24,7 +24,7 @@ func Operations(s *Server) []string {
 	names := map[string]string{
 		"POST /api/v1/jobs": "enqueue-job", "GET /api/v1/jobs": "list-jobs", "GET /api/v1/jobs/{job}": "get-job",
 		"POST /api/v1/jobs/{job}/cancel": "cancel-job", "GET /api/v1/jobs/{job}/logs": "read-log",
-		"GET /api/v1/status": "get-status", "GET /api/v1/lease": "get-lease",
+		"GET /api/v1/status": "get-status", "GET /api/v1/lease": "get-lease", "GET /api/v1/history": "get-history",
 		"POST /api/v1/maintenance/cordon": "cordon", "DELETE /api/v1/maintenance/cordon/{reason}": "uncordon",
 	}
 	var out []string

@@ -83,6 +83,7 @@ func (s *stage) end(job string, code int64) {
 type nobody struct{}
 
 func (nobody) Holds() error                     { return nil }
+func (nobody) Blocker() string                  { return "" }
 func (nobody) Ready() error                     { return nil }
 func (nobody) Stopping(string) error            { return nil }
 func (nobody) StandDown(daemon.StandDown) error { return nil }

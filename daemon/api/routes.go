@@ -20,6 +20,7 @@ func (s *Server) routes(api huma.API) {
 	register(api, op("cancel-job", http.MethodPost, "/jobs/{job}/cancel", "Cancel one job"), s.cancelJob)
 	register(api, op("get-status", http.MethodGet, "/status", "Say what daemon and store are doing"), s.getStatus)
 	register(api, op("get-lease", http.MethodGet, "/lease", "Say who holds the store"), s.getLease)
+	register(api, op("get-history", http.MethodGet, "/history", "Say what happened to the store, the newest first"), s.getHistory)
 	register(api, op("cordon", http.MethodPost, "/maintenance/cordon", "Start no new root jobs"), s.cordon)
 	register(api, op("uncordon", http.MethodDelete, "/maintenance/cordon/{reason}", "Lift one reason of a cordon"), s.uncordon)
 	describeLogs(api.OpenAPI())
@@ -121,6 +122,15 @@ func (s *Server) getStatus(ctx context.Context, _ *struct{}) (*body[daemon.Statu
 func (s *Server) getLease(ctx context.Context, _ *struct{}) (*body[daemon.LeaseReport], error) {
 	l, err := s.client(ctx).Lease(ctx)
 	return &body[daemon.LeaseReport]{l}, err
+}
+
+type historyInput struct {
+	Limit int `query:"limit" minimum:"1" maximum:"1000" default:"50"`
+}
+
+func (s *Server) getHistory(ctx context.Context, in *historyInput) (*body[daemon.HistoryPage], error) {
+	p, err := s.client(ctx).History(ctx, in.Limit)
+	return &body[daemon.HistoryPage]{p}, err
 }
 
 // cordonRequest is the body of a cordon.

@@ -17,7 +17,7 @@ import (
 // Lock is a flock(2) on a file. The flock is the truth: it ends with the last
 // process that holds its descriptor. What is written in the file is
 // information for people, and may be about a process long dead.
-type Lock struct { // it is the daemon's Site
+type Lock struct {
 	f        *os.File
 	Dev, Ino uint64
 }
@@ -88,7 +88,7 @@ func (l *Lock) describe(h Holder) error {
 	return err
 }
 
-// Holds implements daemon.Site: it says whether the path still names the file
+// Holds says whether the path still names the file
 // that is locked. One that was removed lets a second daemon lock a new file of
 // the same name.
 func (l *Lock) Holds() error {

@@ -257,7 +257,11 @@ func (s *Store) View(ctx context.Context, fn func(daemon.Reader) error) error {
 		return fmt.Errorf("read the store: %w", err)
 	}
 	defer conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
-	return fn(&tx{run: direct{conn}})
+	err = fn(&tx{run: direct{conn}})
+	if code(err) == sqliteBusy { // with a rollback journal a writer shuts readers out
+		return fmt.Errorf("read the store: %w: %w", daemon.ErrBusy, err)
+	}
+	return err
 }
 
 // viewLimit bounds a read: in rollback-journal mode an open read blocks every
@@ -362,6 +366,9 @@ func (s *Store) Update(ctx context.Context, g daemon.Guard, fn func(daemon.Tx) e
 // transact runs fn between BEGIN IMMEDIATE and COMMIT. The caller holds mu.
 func (s *Store) transact(ctx context.Context, fn func() error) error {
 	if err := s.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
+		if code(err) == sqliteBusy || ctx.Err() != nil { // the attempt may end while it waits for the lock
+			return fmt.Errorf("begin: %w: %w", daemon.ErrBusy, err)
+		}
 		return fmt.Errorf("begin: %w", err)
 	}
 	err := fn()
