@@ -5,7 +5,7 @@ TOOL := go tool -modfile=scripts/tools/go.mod
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 export CGO_ENABLED ?= 0
 
-.PHONY: help build serve test lint demo fmt clean
+.PHONY: help build serve test lint demo bench fmt clean
 
 help: ## list every verb
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ lint: ## gofmt, go vet, staticcheck, and the pins of go.mod
 
 demo: build ## the whole tour, unattended: a job, a crash, a recovery, a clean stop
 	scripts/demo.sh $(BIN)
+
+bench: ## measure the renewal and the fence, with their spread (docs/performance.md)
+	scripts/bench.sh
 
 fmt: ## format every Go file
 	gofmt -w cmd daemon sim

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,6 +26,7 @@ type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	global         globals
+	origin         settings
 }
 
 // globals are the flags that every command takes.
@@ -34,6 +36,7 @@ type globals struct {
 	host     string
 	remote   string
 	output   string
+	config   string
 }
 
 // exitError ends the command with a code and without a word: a job's own code,
@@ -88,7 +91,15 @@ func (a *app) root() *cobra.Command {
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
-		PersistentPreRunE: func(*cobra.Command, []string) error { return a.global.check() },
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			if c.Hidden || c.Name() == "version" { // told all it needs by serve; needs nothing
+				return a.global.check()
+			}
+			if err := a.configure(c); err != nil {
+				return err
+			}
+			return a.global.check()
+		},
 	}
 	f := root.PersistentFlags()
 	f.StringVar(&a.global.dataDir, "data-dir", "", "directory of the store (EXOCOMP_DATA_DIR; default "+defaultDataDir()+")")
@@ -96,12 +107,13 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.global.host, "host", "", "name of this host in the lease (EXOCOMP_HOST; default the host name)")
 	f.StringVar(&a.global.remote, "remote", "", "speak to the daemon at --remote=URL; bare --remote is this host's socket (EXOCOMP_REMOTE)")
 	f.Lookup("remote").NoOptDefVal = "self"
+	f.StringVar(&a.global.config, "config", "", "settings of serve and of these flags, as YAML (EXOCOMP_CONFIG; default "+filepath.Join("$XDG_CONFIG_HOME", "exocomp", "config.yaml")+")")
 	f.StringVarP(&a.global.output, "output", "o", "table", "table or json")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return daemon.Errorf(daemon.Usage, "%s", err).Hint("see %s --help", c.CommandPath())
 	})
 	root.AddCommand(a.initCmd(), a.serveCmd(), a.keeperCmd(), a.runCmd(), a.jobsCmd(), a.cordonCmd(), a.uncordonCmd(),
-		a.statusCmd(), a.leaseCmd(), a.versionCmd())
+		a.statusCmd(), a.leaseCmd(), a.fenceCmd(), a.unfenceCmd(), a.versionCmd())
 	for _, c := range append(root.Commands(), root) {
 		strictArgs(c)
 	}
@@ -134,19 +146,10 @@ func strictArgs(c *cobra.Command) {
 }
 
 func (g *globals) check() error {
-	fill := func(field *string, name, fallback string) {
-		if *field == "" {
-			*field = os.Getenv(name)
-		}
-		if *field == "" {
-			*field = fallback
-		}
-	}
-	fill(&g.dataDir, "EXOCOMP_DATA_DIR", defaultDataDir())
-	fill(&g.stateDir, "EXOCOMP_STATE_DIR", g.dataDir)
-	fill(&g.remote, "EXOCOMP_REMOTE", "")
 	name, _ := os.Hostname() // empty is refused below
-	fill(&g.host, "EXOCOMP_HOST", name)
+	g.dataDir = cmp.Or(g.dataDir, defaultDataDir())
+	g.stateDir = cmp.Or(g.stateDir, g.dataDir)
+	g.host = cmp.Or(g.host, name)
 	for _, dir := range []*string{&g.dataDir, &g.stateDir} {
 		abs, err := filepath.Abs(*dir)
 		if err != nil {

@@ -200,7 +200,7 @@ func (a *app) jobsCancelCmd() *cobra.Command {
 		Long:  "cancel ends a queued job at once. A running one gets TERM, and KILL after its grace.",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, done, err := a.connect(cmd.Context(), true)
+			c, done, b, err := a.connectToChange(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -210,7 +210,10 @@ func (a *app) jobsCancelCmd() *cobra.Command {
 				return err
 			}
 			if a.json() {
-				return a.printJSON(ans)
+				return a.printJSON(struct {
+					daemon.CancelAnswer
+					Banner *banner `json:"banner,omitempty"`
+				}{ans, b})
 			}
 			word := string(ans.Job.State)
 			if ans.Submitted {

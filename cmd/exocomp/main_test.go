@@ -147,7 +147,7 @@ func firstOf(path string) string { return strings.SplitN(path, string(filepath.L
 func scriptEnv(ts *testscript.TestScript) []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "TZ", "LANG", "NO_COLOR", "TMPDIR", "WORK", "EXOCOMP_HOST", "EXOCOMP_DATA_DIR",
-		"EXOCOMP_STATE_DIR", "EXOCOMP_NO_CGROUP", "NOTIFY_SOCKET", "GORACE", "EXOCOMP_TEST_CLOCK", "GOCOVERDIR", "SECRET_OF_THE_DAEMON"} {
+		"EXOCOMP_STATE_DIR", "EXOCOMP_NO_CGROUP", "EXOCOMP_CONFIG", "EXOCOMP_LEASE_TTL", "EXOCOMP_LEASE_RENEW", "EXOCOMP_FORCE_LEASE", "EXOCOMP_TEST_MOUNTS", "NOTIFY_SOCKET", "GORACE", "EXOCOMP_TEST_CLOCK", "GOCOVERDIR", "SECRET_OF_THE_DAEMON"} {
 		if v := ts.Getenv(name); v != "" {
 			env = append(env, name+"="+v)
 		}

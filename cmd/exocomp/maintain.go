@@ -44,7 +44,7 @@ func (a *app) uncordonCmd() *cobra.Command {
 }
 
 func (a *app) cordon(ctx context.Context, do func(context.Context, daemon.Client) (daemon.CordonAnswer, error)) error {
-	c, done, err := a.connect(ctx, true)
+	c, done, b, err := a.connectToChange(ctx)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,10 @@ func (a *app) cordon(ctx context.Context, do func(context.Context, daemon.Client
 		return err
 	}
 	if a.json() {
-		return a.printJSON(ans)
+		return a.printJSON(struct {
+			daemon.CordonAnswer
+			Banner *banner `json:"banner,omitempty"`
+		}{ans, b})
 	}
 	if ans.Submitted {
 		a.say("submitted: no daemon is active on this host; the next one does it first thing")

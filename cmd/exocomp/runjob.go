@@ -107,7 +107,7 @@ func pairs(flag string, args []string, lookup func(string) (string, bool)) (map[
 // runJob enqueues and follows. From the acceptance on its own failures are 125:
 // nobody may take them for the job's.
 func (a *app) runJob(ctx context.Context, f runFlags, req daemon.EnqueueRequest) error {
-	c, done, err := a.connect(ctx, true)
+	c, done, b, err := a.connectToChange(ctx)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (a *app) runJob(ctx context.Context, f runFlags, req daemon.EnqueueRequest)
 		return err
 	}
 	if f.detach || a.json() && e.Submitted {
-		return a.printEnqueued(e)
+		return a.printEnqueued(e, b)
 	}
 	if e.Submitted {
 		a.say("submitted %s: no daemon is active on this host, and the job waits until one is", e.Job.ID)
@@ -143,9 +143,12 @@ func enqueue(ctx context.Context, c daemon.Client, key string, req daemon.Enqueu
 	return e, err
 }
 
-func (a *app) printEnqueued(e daemon.Enqueued) error {
+func (a *app) printEnqueued(e daemon.Enqueued, b *banner) error {
 	if a.json() {
-		return a.printJSON(e)
+		return a.printJSON(struct {
+			daemon.Enqueued
+			Banner *banner `json:"banner,omitempty"`
+		}{e, b})
 	}
 	if e.Submitted {
 		a.say("submitted: no daemon is active on this host, and the job waits until one is")

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"os/user"
 	"runtime"
 	"syscall"
 	"time"
@@ -25,6 +26,9 @@ type serveFlags struct {
 	listen string
 	terms  daemon.Terms
 	stand  bool
+	single bool
+	shared bool
+	force  forceFlags
 	grace  time.Duration
 	jobs   int
 }
@@ -50,6 +54,8 @@ func (a *app) serveCmd() *cobra.Command {
 	fl.DurationVar(&f.terms.TTL, "lease-ttl", 30*time.Second, "how long a silent holder keeps the lease, at least 5s")
 	fl.DurationVar(&f.terms.Renew, "lease-renew", 0, "how often the lease is renewed, at most a third of the TTL (default a fifth)")
 	fl.BoolVar(&f.stand, "standby", false, "wait for the lease rather than refuse to start")
+	fl.BoolVar(&f.single, "single-host", false, "no other host may serve this store: a store that cannot be written is then waited for, not fled from")
+	f.force.register(fl)
 	fl.DurationVar(&f.grace, "drain-grace", 30*time.Second, "on SIGTERM: how long running jobs may go on before they are cut off")
 	fl.IntVar(&f.jobs, "jobs", runtime.NumCPU(), "how many jobs run at once")
 	return c
@@ -76,7 +82,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 	if err := daemon.CheckWall(s.clock.Now()); err != nil {
 		return err
 	}
-	cfg, err := s.config()
+	cfg, err := s.config(ctx)
 	if err != nil {
 		return err
 	}
@@ -94,8 +100,12 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 	return nil
 }
 
-func (s *service) config() (daemon.Config, error) {
+func (s *service) config(ctx context.Context) (daemon.Config, error) {
 	bootID, err := linux.BootID()
+	if err != nil {
+		return daemon.Config{}, err
+	}
+	force, err := s.f.force.force(ctx, s.a)
 	if err != nil {
 		return daemon.Config{}, err
 	}
@@ -104,16 +114,16 @@ func (s *service) config() (daemon.Config, error) {
 	cfg := daemon.Config{
 		Identity: daemon.Identity{Holder: g.host + "/" + incarnation, Host: g.host, Incarnation: incarnation,
 			BootID: bootID, PID: int64(os.Getpid())},
-		Terms: s.f.terms, Standby: s.f.stand, Limit: s.f.jobs, DrainGrace: s.f.grace,
+		Terms: s.f.terms, Standby: s.f.stand, SingleHost: s.f.single, Force: force, Limit: s.f.jobs, DrainGrace: s.f.grace,
 	}
-	return cfg, cfg.Check()
+	return cfg, s.a.blame(cfg.Check(), "lease-ttl", "lease-renew", "jobs", "drain-grace")
 }
 
 // open takes the lock, opens the store and binds the sockets.
 func (s *service) open(ctx context.Context, cfg *daemon.Config) (err error) {
 	g := &s.a.global
-	if _, err := os.Stat(g.dataDir); err != nil {
-		return dirError(g.dataDir, err)
+	if err := g.checkOwner(); err != nil {
+		return err
 	}
 	if err := os.MkdirAll(g.stateDir, 0o700); err != nil {
 		return dirError(g.stateDir, err)
@@ -125,6 +135,9 @@ func (s *service) open(ctx context.Context, cfg *daemon.Config) (err error) {
 	}
 	if err != nil {
 		return dirError(g.stateDir, err)
+	}
+	if err := g.checkFence(); err != nil { // with the lock held: fence kills whoever holds it
+		return err
 	}
 	cfg.Identity.LockDev, cfg.Identity.LockIno = s.lock.Dev, s.lock.Ino
 	s.store, err = sqlite.Open(ctx, sqlite.Options{Path: g.data(storeFile), Busy: cfg.Terms.Attempt()})
@@ -139,6 +152,25 @@ func (s *service) open(ctx context.Context, cfg *daemon.Config) (err error) {
 	return err
 }
 
+// checkOwner refuses another user than the one whose data directory it is: files
+// of two owners in it lock the one or the other out (O9).
+func (g *globals) checkOwner() error {
+	info, err := os.Stat(g.dataDir)
+	if err != nil {
+		return dirError(g.dataDir, err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || int(st.Uid) == os.Geteuid() {
+		return nil
+	}
+	owner := fmt.Sprint(st.Uid)
+	if u, err := user.LookupId(owner); err == nil {
+		owner = u.Username
+	}
+	return daemon.Errorf(daemon.BadConfig, "%s belongs to user %s, and this is user %s: a daemon would leave files there that %[2]s cannot use",
+		g.dataDir, owner, userName()).Hint("run it as that user: sudo -u %s exocomp serve", owner)
+}
+
 // wire builds the daemon and its ports.
 func (s *service) wire(cfg daemon.Config) {
 	s.runner = proc.NewRunner(proc.RunnerOptions{
@@ -148,7 +180,7 @@ func (s *service) wire(cfg daemon.Config) {
 		Tell: func(ev daemon.Event) { s.loop.Tell(ev) },
 	})
 	s.self = &linux.Process{StateDir: s.a.global.stateDir, Log: s.log, OnReady: s.greet}
-	d := daemon.New(cfg, daemon.Needs{Clock: s.clock, Store: s.store, Site: s.lock, Chance: linux.Chance{}, Log: s.log})
+	d := daemon.New(cfg, daemon.Needs{Clock: s.clock, Store: s.store, Site: linux.Site{Lock: s.lock, Database: s.a.global.data(storeFile)}, Chance: linux.Chance{}, Log: s.log})
 	s.loop = daemon.NewLoop(d, daemon.Ports{Runner: s.runner, Process: s.self}, s.log, s.fed)
 }
 
