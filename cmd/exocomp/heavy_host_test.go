@@ -227,6 +227,13 @@ func (h *host) killDaemon(d time.Duration) {
 	}
 }
 
+// startAfter says when a daemon may be started again.
+func (h *host) startAfter(at time.Time) {
+	h.mu.Lock()
+	h.hold = at
+	h.mu.Unlock()
+}
+
 // killKeeper kills the keeper, if there is one.
 func (h *host) killKeeper() {
 	if k := h.keeper(); k != nil && k.Kill() == nil {

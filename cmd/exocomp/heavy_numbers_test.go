@@ -109,26 +109,21 @@ func (x *trial) settled() (active, next *host) {
 	return active, next
 }
 
-// killed is one sample of kill -9. With two hosts the killed one stays away
-// until the other serves.
-func (x *trial) killed() time.Duration {
-	active, next := x.settled()
-	if active != next {
-		active.killDaemon(time.Hour)
-	} else {
-		active.killDaemon(0)
-	}
-	took := x.untilReady(next)
-	active.mu.Lock()
-	active.hold = time.Time{}
-	active.mu.Unlock()
-	return took
-}
+// killed is one sample of kill -9.
+func (x *trial) killed() time.Duration { return x.ended(syscall.SIGKILL) }
 
 // terminated is one sample of an orderly stop.
-func (x *trial) terminated() time.Duration {
+func (x *trial) terminated() time.Duration { return x.ended(syscall.SIGTERM) }
+
+// ended ends the active daemon. With two hosts its own stays away until the
+// other serves: a supervisor that is quick would give it the lease back.
+func (x *trial) ended(sig syscall.Signal) time.Duration {
 	active, next := x.settled()
-	if err := active.present().Signal(syscall.SIGTERM); err != nil {
+	if active != next {
+		active.startAfter(time.Now().Add(time.Hour))
+		defer active.startAfter(time.Time{})
+	}
+	if err := active.present().Signal(sig); err != nil {
 		x.t.Fatal(err)
 	}
 	return x.untilReady(next)

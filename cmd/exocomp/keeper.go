@@ -80,6 +80,22 @@ func (a *app) spawnKeeper() (*exec.Cmd, error) {
 	return cmd, cmd.Start()
 }
 
+// endLeftovers ends what a dead keeper of this state dir left running: a daemon
+// that stands by may never start a keeper, which would do it. One that lives ends
+// its jobs by itself.
+func (a *app) endLeftovers() error {
+	g := &a.global
+	lock, err := linux.TakeLock(g.state(keeperLock), linux.Holder{Host: g.host, PID: os.Getpid()})
+	if _, held := errors.AsType[*linux.HeldError](err); held {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	return proc.EndLeftovers(g.stateDir, g.state(apiSocket))
+}
+
 func sameFile(a, b string) bool {
 	x, err1 := os.Stat(a)
 	y, err2 := os.Stat(b)

@@ -14,8 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/exocomp/exocomp/daemon"
 )
 
@@ -91,7 +89,7 @@ func Keep(ctx context.Context, o KeeperOptions) error {
 	if !o.NoCgroup {
 		k.groups = openCgroups("exocomp-" + k.instance)
 	}
-	if err := os.WriteFile(k.path("keeper.cgroup"), []byte(k.groups.base), 0o600); err != nil {
+	if err := os.WriteFile(k.path(cgroupFile), []byte(k.groups.base), 0o600); err != nil {
 		return err
 	}
 	defer func() { _ = os.Remove(k.groups.base) }()
@@ -196,46 +194,13 @@ func (k *Keeper) reaped(pid int, status syscall.WaitStatus) {
 // clean kills what an earlier keeper of this state dir left and removes its run
 // directories. Nothing of this keeper runs yet.
 func (k *Keeper) clean() error {
-	if old, err := os.ReadFile(k.path("keeper.cgroup")); err == nil && len(old) > 0 {
-		if err := removeCgroups(string(old)); err != nil {
-			return err
-		}
-	}
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		left, err := k.marked()
-		if err != nil {
-			return err
-		}
-		if len(left) == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%d processes of an earlier keeper do not die, the first is %d", len(left), left[0].pid)
-		}
-		for _, p := range left {
-			p.kill(unix.SIGKILL)
-		}
-		time.Sleep(5 * time.Millisecond)
+	if err := EndLeftovers(k.opts.StateDir, k.opts.Marker); err != nil {
+		return err
 	}
 	if err := os.RemoveAll(k.path("runs")); err != nil {
 		return fmt.Errorf("remove old run directories: %w", err)
 	}
 	return nil
-}
-
-// marked returns the processes whose environment says that they are jobs of
-// this state dir, and all that descends from them.
-func (k *Keeper) marked() ([]process, error) {
-	all, err := processes()
-	if err != nil {
-		return nil, err
-	}
-	self := os.Getpid()
-	return descendants(all, func(p process) bool {
-		return p.pid != self && p.state != 'Z' && environment(p.pid, MarkerName) == k.opts.Marker &&
-			environment(p.pid, "EXOCOMP_ATTEMPT") != ""
-	}), nil
 }
 
 // baseEnv is what every job's environment begins with: the keeper's own, which
