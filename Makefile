@@ -5,10 +5,10 @@ TOOL := go tool -modfile=scripts/tools/go.mod
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 export CGO_ENABLED ?= 0
 
-.PHONY: help build serve test lint demo bench fmt clean
+.PHONY: help build serve test test-heavy lint demo bench fmt clean
 
 help: ## list every verb
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/exocomp, one static file
 	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o $(BIN) ./cmd/exocomp
@@ -20,6 +20,10 @@ serve: build ## serve a store in ./.exocomp (made on the first start) on 127.0.0
 test: ## install what the tests need, and run all of them
 	scripts/setup.sh test
 	scripts/test.sh
+
+test-heavy: ## an hour and more: random signals, full disks, held locks, stepped clocks, 20000 worlds
+	scripts/setup.sh heavy
+	scripts/test-heavy.sh
 
 lint: ## gofmt, go vet, staticcheck, and the pins of go.mod
 	scripts/lint.sh

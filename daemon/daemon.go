@@ -78,6 +78,7 @@ type Daemon struct {
 	role   Role
 	sight  sighting
 	grants []grab // tries at taking the lease whose answer was lost
+	rival  string // the holder because of which this host's jobs were last killed
 	prior  Lease  // the row that the last grant took over
 	tenure tenure
 	epoch  epochMemory

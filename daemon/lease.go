@@ -114,6 +114,11 @@ type Identity struct {
 	PID         int64
 }
 
+// under says whether the holder in row ran under the lock that is now id's.
+func (id Identity) under(row Lease) bool {
+	return row.BootID == id.BootID && row.LockDev == id.LockDev && row.LockIno == id.LockIno
+}
+
 // sighting is what a daemon without the lease knows of the row: which
 // (epoch, seq, stamp) it saw last and since when, on its own boot clock.
 type sighting struct {
@@ -168,8 +173,7 @@ func decideGrant(now Instant, w wish, s sighting) grant {
 	if row.State == LeaseReleased {
 		return grant{take: true, why: "it was released"}
 	}
-	sameLock := row.BootID == w.me.BootID && row.LockDev == w.me.LockDev && row.LockIno == w.me.LockIno
-	if sameLock && row.ReadyEpoch == row.Epoch {
+	if w.me.under(row) && row.ReadyEpoch == row.Epoch {
 		return grant{take: true, why: "its holder ran under the lock of this host, which is ours now"}
 	}
 	if forced {

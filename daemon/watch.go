@@ -31,6 +31,7 @@ func (d *Daemon) stepWatch(ctx context.Context, now Instant) ([]Effect, error) {
 		}
 		return effects, d.diagnose(err)
 	}
+	effects = append(effects, d.yield()...)
 	if g, mine := d.ownGrab(); mine {
 		if now.Boot < g.start.Add(d.cfg.Terms.Trust()) {
 			g.why += "; its answer had been lost"
@@ -48,6 +49,19 @@ func (d *Daemon) stepWatch(ctx context.Context, now Instant) ([]Effect, error) {
 		return append(effects, got...), err
 	}
 	return effects, nil
+}
+
+// yield kills what this host's keeper still runs once another daemon holds the
+// lease: a keeper that hangs, or was left behind, learns of it from nobody else
+// (K5). The predecessor under our own lock is no other: what it left is told apart
+// when its keeper has listed it.
+func (d *Daemon) yield() []Effect {
+	row := d.sight.row
+	if row.State != LeaseHeld || row.Holder == d.cfg.Identity.Holder || row.Holder == d.rival || d.cfg.Identity.under(row) {
+		return nil
+	}
+	d.rival = row.Holder
+	return []Effect{KillAll{}}
 }
 
 func (d *Daemon) wish() wish {

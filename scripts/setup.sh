@@ -20,8 +20,12 @@ test)
 	need gcc "gcc libc6-dev" "the race detector needs a C compiler" || true
 	need setpriv util-linux "tests of permissions drop root with it" || true
 	;;
+heavy)
+	need sqlite3 sqlite3 "the locks of a foreign program are taken with the real one" || true
+	need flock util-linux "jobs of the random rounds take locks with it" || exit 1
+	;;
 *)
-	echo "usage: setup.sh test" >&2
+	echo "usage: setup.sh test|heavy" >&2
 	exit 2
 	;;
 esac

@@ -12,7 +12,22 @@ import (
 // K5: whoever reads another holder in the row tells its own keeper to kill, also
 // one that is refused. The operator who attested that alpha is off was wrong: its
 // keeper hangs, with a job.
-func TestARefusedDaemonKillsWhatItsKeeperStillRuns(t *testing.T) {
+func TestWhoeverReadsAnotherHolderKillsWhatItsOwnKeeperStillRuns(t *testing.T) {
+	t.Run("refused", func(t *testing.T) {
+		w, again := hungKeeperAfterATakeover(t)
+		w.wantLeft(again, 75)
+	})
+	t.Run("standing by", func(t *testing.T) {
+		_, again := hungKeeperAfterATakeover(t, sim.Standby)
+		if _, why, left := again.Left(); left {
+			t.Errorf("the standby ended: %s", why)
+		}
+	})
+}
+
+// hungKeeperAfterATakeover starts a daemon with opts on a host whose keeper hangs
+// with a job while another host holds the lease, and checks that the job dies.
+func hungKeeperAfterATakeover(t *testing.T, opts ...sim.Option) (*world, *sim.Process) {
 	w := newWorld(t, 80)
 	alpha, beta := w.Host("alpha"), w.Host("beta")
 	alpha.Serve()
@@ -26,13 +41,13 @@ func TestARefusedDaemonKillsWhatItsKeeperStillRuns(t *testing.T) {
 	if len(alpha.Running()) != 1 {
 		t.Fatal("the job should run on: nobody on alpha could kill it")
 	}
-	alpha.Serve()
+	alpha.Serve(opts...)
 	again := alpha.Process()
 	w.pass(15 * time.Second)
-	w.wantLeft(again, 75)
 	if running := alpha.Running(); len(running) != 0 {
-		t.Errorf("running after the refusal: %v", running)
+		t.Errorf("still running: %v", running)
 	}
+	return w, again
 }
 
 // L20: another program holds the write lock. The holder is in doubt, then stands

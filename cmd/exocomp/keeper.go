@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -77,6 +78,22 @@ func (a *app) spawnKeeper() (*exec.Cmd, error) {
 		cmd.Env = append(cmd.Env, "EXOCOMP_NO_CGROUP=1")
 	}
 	return cmd, cmd.Start()
+}
+
+// endLeftovers ends what a dead keeper of this state dir left running: a daemon
+// that stands by may never start a keeper, which would do it. One that lives ends
+// its jobs by itself.
+func (a *app) endLeftovers() error {
+	g := &a.global
+	lock, err := linux.TakeLock(g.state(keeperLock), linux.Holder{Host: g.host, PID: os.Getpid()})
+	if _, held := errors.AsType[*linux.HeldError](err); held {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	return proc.EndLeftovers(g.stateDir, g.state(apiSocket))
 }
 
 func sameFile(a, b string) bool {

@@ -34,9 +34,11 @@ func TestMain(m *testing.M) {
 }
 
 // TestScripts runs testdata/script/*.txtar: the real binary, real processes.
-func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
+func TestScripts(t *testing.T) { testscript.Run(t, scripts("testdata/script")) }
+
+func scripts(dir string) testscript.Params {
+	return testscript.Params{
+		Dir:                 dir,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup:               setup,
@@ -63,7 +65,7 @@ func TestScripts(t *testing.T) {
 			}
 			return os.Getuid() == 0, nil
 		},
-	})
+	}
 }
 
 // background are the daemons that a script started, by name.

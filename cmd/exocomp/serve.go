@@ -140,6 +140,9 @@ func (s *service) open(ctx context.Context, cfg *daemon.Config) (err error) {
 		return err
 	}
 	cfg.Identity.LockDev, cfg.Identity.LockIno = s.lock.Dev, s.lock.Ino
+	if err := s.a.endLeftovers(); err != nil {
+		s.log.Error("what an earlier keeper left running does not end", "err", err)
+	}
 	s.store, err = sqlite.Open(ctx, sqlite.Options{Path: g.data(storeFile), Busy: cfg.Terms.Attempt()})
 	if err != nil {
 		return err

@@ -125,6 +125,32 @@ func TestASocketMayHaveALongPath(t *testing.T) {
 	}
 }
 
+func TestAClosedSocketLeavesItsSuccessorAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "api.sock")
+	first, err := ListenUnix(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := ListenUnix(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := DialUnix(context.Background(), path)
+	if err != nil {
+		t.Fatalf("the door of the second is gone: %v", err)
+	}
+	conn.Close()
+	if err := second.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket stays: %v", err)
+	}
+}
+
 // supervisor is what systemd is to a service: a socket that takes datagrams.
 func supervisor(t *testing.T) func() string {
 	t.Helper()

@@ -36,20 +36,31 @@ func ListenUnix(path string) (net.Listener, error) {
 	}
 	// The short name is gone when dir is closed, so Close must not unlink it.
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	return &socket{Listener: l, path: path}, nil
+	file, err := os.Lstat(path)
+	if err != nil {
+		l.Close()
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	return &socket{Listener: l, path: path, file: file}, nil
 }
 
 // socket is a listener that removes its file when it is closed.
 type socket struct {
 	net.Listener
 	path string
+	file os.FileInfo
 }
 
-// Close implements net.Listener.
+// Close implements net.Listener. The file may be that of another by now: who lost
+// the lock must not take the door away from who has it.
 func (s *socket) Close() error {
-	err := s.Listener.Close()
-	if rerr := os.Remove(s.path); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
-		err = errors.Join(err, rerr)
+	now, err := os.Lstat(s.path)
+	ours := err == nil && os.SameFile(s.file, now) // looked at while it is open: no other file has its inode yet
+	err = s.Listener.Close()
+	if ours {
+		if rerr := os.Remove(s.path); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
+			err = errors.Join(err, rerr)
+		}
 	}
 	return err
 }

@@ -14,8 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/exocomp/exocomp/daemon"
 )
 
@@ -96,7 +94,7 @@ func Keep(ctx context.Context, o KeeperOptions) error {
 	if !o.NoCgroup {
 		k.groups = openCgroups(groupPrefix + k.instance)
 	}
-	if err := os.WriteFile(k.path("keeper.cgroup"), []byte(k.groups.base), 0o600); err != nil {
+	if err := os.WriteFile(k.path(cgroupFile), []byte(k.groups.base), 0o600); err != nil {
 		return err
 	}
 	defer func() { _ = os.Remove(k.groups.base) }()
@@ -201,34 +199,14 @@ func (k *Keeper) reaped(pid int, status syscall.WaitStatus) {
 // clean kills what an earlier keeper of this state dir left and removes its run
 // directories. Nothing of this keeper runs yet.
 func (k *Keeper) clean() error {
-	if err := removeCgroups(k.site().group()); err != nil {
+	if err := EndLeftovers(k.opts.StateDir, k.opts.Marker); err != nil {
 		return err
-	}
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		left, err := k.site().jobs(process{})
-		if err != nil {
-			return err
-		}
-		if len(left) == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%d processes of an earlier keeper do not die, the first is %d", len(left), left[0].pid)
-		}
-		for _, p := range left {
-			p.kill(unix.SIGKILL)
-		}
-		time.Sleep(5 * time.Millisecond)
 	}
 	if err := os.RemoveAll(k.path("runs")); err != nil {
 		return fmt.Errorf("remove old run directories: %w", err)
 	}
 	return os.Mkdir(k.path("runs"), 0o700)
 }
-
-// site is how an earlier keeper of this state dir looks: dead.
-func (k *Keeper) site() premises { return premises{stateDir: k.opts.StateDir, marker: k.opts.Marker} }
 
 // baseEnv is what every job's environment begins with: the keeper's own, which
 // the daemon cut down to a short list when it started the keeper.

@@ -69,9 +69,12 @@ func (s premises) jobs(keeper process) ([]process, error) {
 	return slices.DeleteFunc(found, func(p process) bool { return !p.alive() || p.pid == os.Getpid() }), nil
 }
 
+// cgroupFile names, in the state dir, the cgroup of the newest keeper.
+const cgroupFile = "keeper.cgroup"
+
 // group returns the cgroup that the last keeper made, or "".
 func (s premises) group() string {
-	text, err := os.ReadFile(filepath.Join(s.stateDir, "keeper.cgroup"))
+	text, err := os.ReadFile(filepath.Join(s.stateDir, cgroupFile))
 	if base := string(text); err == nil && strings.HasPrefix(filepath.Base(base), groupPrefix) {
 		return base
 	}

@@ -196,7 +196,8 @@ func (r *Runner) until(ctx context.Context, done func() bool) error {
 
 // reach gets rid of an older keeper, starts ours and connects to it.
 func (r *Runner) reach(ctx context.Context) (net.Conn, error) {
-	if err := r.settled(ctx); err != nil {
+	// A KillAll from outside would take the next keeper for the one that it is after.
+	if err := r.until(ctx, func() bool { return r.conn == nil && r.killing == nil }); err != nil {
 		return nil, err
 	}
 	if err := r.outlive(ctx); err != nil {
