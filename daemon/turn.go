@@ -297,10 +297,10 @@ func (t *turn) becomeReady(ctx context.Context, tx Tx) error {
 
 // inventory says what whoever takes a store over finds in it (O11).
 func inventory(cut int64, cordons []Cordon) string {
-	text := fmt.Sprintf("%d jobs interrupted, no cordon", cut)
+	text := fmt.Sprintf("%d interrupted, no cordon", cut)
 	for i, c := range cordons {
 		if i == 0 {
-			text = fmt.Sprintf("%d jobs interrupted, cordoned:", cut)
+			text = fmt.Sprintf("%d interrupted, cordoned:", cut)
 		}
 		text += fmt.Sprintf(" %s (by %s at %s: %s)", c.Reason, c.By, c.AtMs.Time().UTC().Format(time.RFC3339), cmp.Or(c.Why, "no reason given"))
 	}

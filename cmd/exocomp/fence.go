@@ -103,8 +103,8 @@ func (a *app) printQuiet(ctx context.Context, q proc.Quieted) error {
 		return a.printJSON(map[string]any{"host": a.global.host, "fenced": true, "killed_daemon": q.Daemon,
 			"killed_keepers": q.Keepers, "killed_jobs": q.Jobs, "killed_processes": q.Processes, "processes_left": q.Left})
 	}
-	a.say("killed: %s, %d keepers, %d jobs (%d processes)", map[bool]string{true: "the daemon", false: "no daemon"}[q.Daemon],
-		q.Keepers, q.Jobs, q.Processes)
+	a.say("killed: %s, %s, %s (%s)", map[bool]string{true: "the daemon", false: "no daemon"}[q.Daemon],
+		count(q.Keepers, "keeper", "keepers"), count(q.Jobs, "job", "jobs"), count(q.Processes, "process", "processes"))
 	a.say("serve is disabled here until: exocomp unfence")
 	if row, err := a.readLeaseSoon(ctx); err == nil && row.State == daemon.LeaseHeld && row.Host == a.global.host {
 		a.say("the lease still names %s. A standby takes it %s after its last renewal. At once, on another host:\n"+

@@ -108,7 +108,7 @@ func explain(kind, subject string) string {
 func standDownMoment(d daemon.StandDown) moment {
 	detail := d.Why
 	if d.Jobs > 0 {
-		detail += fmt.Sprintf("; %d jobs ended with it", d.Jobs)
+		detail += fmt.Sprintf("; %s ended with it", count(d.Jobs, "job", "jobs"))
 	}
 	if d.By != "" {
 		detail += "; now held by " + d.By

@@ -108,6 +108,14 @@ func took(j daemon.Job, now daemon.Millis) string {
 	return span(time.Duration(now-j.StartedMs) * time.Millisecond)
 }
 
+// count says n things.
+func count(n int, thing, things string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %s", n, things)
+}
+
 func stamp(m daemon.Millis) string {
 	if m == 0 {
 		return "-"

@@ -38,7 +38,7 @@ func (d localDoc) String() string {
 			parts = append(parts, "no "+p.name)
 		}
 	}
-	parts = append(parts, fmt.Sprintf("%d jobs (%d processes)", d.Jobs, d.Procs))
+	parts = append(parts, fmt.Sprintf("%s (%s)", count(d.Jobs, "job", "jobs"), count(d.Procs, "process", "processes")))
 	if d.Fenced {
 		parts = append(parts, "fenced: serve is disabled until exocomp unfence")
 	}
