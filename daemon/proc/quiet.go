@@ -97,7 +97,7 @@ func (s premises) note(seen *tally) {
 // they ended. A stopped one cannot.
 func (s premises) askKindly(ctx context.Context) {
 	k, _, err := s.keeper()
-	if err != nil || k.pid == 0 || k.state == 'T' || k.state == 't' {
+	if err != nil || k.pid == 0 || k.stopped() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, gentle)
