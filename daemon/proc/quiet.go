@@ -67,8 +67,10 @@ func livingProcess(pid int) (process, bool) {
 	if pid <= 1 || pid == os.Getpid() {
 		return process{}, false
 	}
-	p, ok := readProcess(pid)
-	return p, ok && p.alive()
+	if p, ok := readProcess(pid); ok && p.alive() {
+		return p, true
+	}
+	return process{}, false
 }
 
 // end kills p and says whether it is dead.
