@@ -57,24 +57,29 @@ func (r *Runner) killElsewhere(over chan struct{}) {
 	r.insist(ctx, killed)
 }
 
-// insist kills from outside, unless a keeper says soon that it has done so, or is
-// seen to have done so and only writes down the ends.
+// insist returns when a keeper has confirmed, or kills from outside. One that
+// runs is helped with its jobs but left to write down how they ended: it has been
+// told why. One that is stopped, or takes too long even so, is killed with them.
 func (r *Runner) insist(ctx context.Context, killed <-chan struct{}) {
-	for _, d := range []time.Duration{heedWithin, noteWithin - heedWithin} {
+	late := time.After(noteWithin)
+	for wait := heedWithin; ; wait = 20 * time.Millisecond {
 		select {
 		case <-killed:
 			return
-		case <-time.After(d):
+		case <-late:
+			r.clear(ctx)
+			return
+		case <-time.After(wait):
 		}
-		k, held, err := r.site.keeper()
-		if err != nil || !held {
-			break
+		k, _, err := r.site.keeper()
+		if err != nil || k.pid == 0 || k.stopped() {
+			r.clear(ctx)
+			return
 		}
-		if jobs, err := r.site.jobs(k); err != nil || len(jobs) > 0 {
-			break
+		if jobs, err := r.site.jobs(k); err == nil {
+			r.site.kill(jobs)
 		}
 	}
-	r.clear(ctx)
 }
 
 // clear kills from outside.

@@ -67,8 +67,10 @@ func livingProcess(pid int) (process, bool) {
 	if pid <= 1 || pid == os.Getpid() {
 		return process{}, false
 	}
-	p, ok := readProcess(pid)
-	return p, ok && p.alive()
+	if p, ok := readProcess(pid); ok && p.alive() {
+		return p, true
+	}
+	return process{}, false
 }
 
 // end kills p and says whether it is dead.
@@ -97,7 +99,7 @@ func (s premises) note(seen *tally) {
 // they ended. A stopped one cannot.
 func (s premises) askKindly(ctx context.Context) {
 	k, _, err := s.keeper()
-	if err != nil || k.pid == 0 || k.state == 'T' || k.state == 't' {
+	if err != nil || k.pid == 0 || k.stopped() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, gentle)

@@ -41,8 +41,8 @@ type RunnerOptions struct {
 const (
 	patience   = 5 * time.Second
 	killWithin = 5 * time.Second        // a KillAll, whoever answers
-	heedWithin = 500 * time.Millisecond // until a living keeper has killed everything
-	noteWithin = 3 * time.Second        // and until it has written down every end
+	heedWithin = 500 * time.Millisecond // before a keeper is helped to kill
+	noteWithin = 3 * time.Second        // until it has written down every end
 )
 
 // Runner is the daemon.Runner port. Requests are handed to a goroutine that

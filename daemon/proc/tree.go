@@ -125,6 +125,9 @@ func environment(pid int, name string) string {
 // alive says whether p is more than a dead entry in the table.
 func (p process) alive() bool { return p.state != 'Z' && p.state != 'X' }
 
+// stopped says whether p was stopped by a signal or a debugger.
+func (p process) stopped() bool { return p.state == 'T' || p.state == 't' }
+
 // name is what stays the same of p as long as it lives.
 func (p process) name() process { return process{pid: p.pid, start: p.start} }
 
