@@ -41,7 +41,7 @@ import (
 type line struct {
 	epoch        int64
 	job, attempt string
-	what         string // start, end, overlap
+	what         string // start, on, end, overlap
 	at           int64  // nanoseconds
 	lock         string
 }
@@ -53,7 +53,10 @@ if [ "$LOCK" != - ]; then
 	flock -n 9 || say overlap
 fi
 say start
-sleep %.2f
+for i in $(seq %d); do
+	sleep 0.25
+	say on
+done
 say end`
 
 // stream submits jobs.
@@ -95,11 +98,14 @@ func (s *stream) run() {
 // submit asks one host after the other, over the socket or by the command line.
 func (s *stream) submit() {
 	lock := []string{"-", "one", "two"}[s.r.IntN(3)]
-	seconds := 0.05 + s.r.Float64()
-	if s.r.IntN(4) == 0 {
-		seconds *= 3
+	quarters := 1 + s.r.IntN(4)
+	switch s.r.IntN(8) {
+	case 0, 1:
+		quarters *= 3
+	case 2: // these would outlive a takeover, if they were let
+		quarters = 24 + 6*quarters
 	}
-	script := fmt.Sprintf(jobScript, seconds)
+	script := fmt.Sprintf(jobScript, quarters)
 	env := map[string]string{"DIR": s.p.dir, "LOCK": lock}
 	i := s.r.IntN(2)
 	byHand := s.r.IntN(6) == 0

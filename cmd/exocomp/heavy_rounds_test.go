@@ -100,7 +100,7 @@ func newPair(t *testing.T, bin string, mode heavyMode, seed uint64, k int) *pair
 	if !p.cgroup {
 		env = append(env, "EXOCOMP_NO_CGROUP=1")
 	}
-	args := slices.Concat([]string{"--lease-ttl", heavyTTL.String(), "--jobs", "4", "--drain-grace", "1s"}, mode.serve)
+	args := slices.Concat([]string{"--lease-ttl", heavyTTL.String(), "--jobs", "6", "--drain-grace", "1s"}, mode.serve)
 	standby := slices.Concat(args, []string{"--standby"})
 	for i, name := range []string{"alpha", "beta"} {
 		if i == 1 || p.cgroup {
