@@ -28,7 +28,7 @@ func (c *handClock) Boot() daemon.Boottime { return c.boot }
 // BenchmarkRenewalStep is the Step that nothing but the renewal is due in, on a
 // real file with synchronous FULL: what must fit into A, whatever else happens.
 func BenchmarkRenewalStep(b *testing.B) {
-	for name, o := range map[string]sqlite.Options{"wal": {}} {
+	for name, o := range map[string]sqlite.Options{"wal": {}, "rollback": {Shared: true}} {
 		b.Run(name, func(b *testing.B) {
 			o.Path = filepath.Join(b.TempDir(), "exocomp.db")
 			benchRenewals(b, o)

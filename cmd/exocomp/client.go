@@ -68,7 +68,7 @@ func answers(ctx context.Context, socket string) bool {
 // offline works on the store of a host without a daemon.
 func (a *app) offline(ctx context.Context, write bool) (daemon.Client, func(), error) {
 	g := &a.global
-	s, err := sqlite.Open(ctx, sqlite.Options{Path: g.data(storeFile), ReadOnly: !write})
+	s, err := sqlite.Open(ctx, sqlite.Options{Path: g.data(storeFile), ReadOnly: !write, Follow: true})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -89,7 +89,7 @@ func (a *app) askWhomToDepose(ctx context.Context) (int64, error) {
 
 // readLease reads the row from the file, without a daemon.
 func (a *app) readLease(ctx context.Context) (row daemon.Lease, err error) {
-	s, err := sqlite.Open(ctx, sqlite.Options{Path: a.global.data(storeFile), ReadOnly: true})
+	s, err := sqlite.Open(ctx, sqlite.Options{Path: a.global.data(storeFile), ReadOnly: true, Follow: true})
 	if err != nil {
 		return row, err
 	}

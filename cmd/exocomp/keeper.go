@@ -60,15 +60,11 @@ func heedNoSignals() {
 }
 
 // spawnKeeper starts the keeper of this daemon, from the very file that this
-// process runs: the one under the same name may be another version by now.
+// process runs.
 func (a *app) spawnKeeper() (*exec.Cmd, error) {
-	self, err := os.Executable()
-	if err != nil || !sameFile(self, "/proc/self/exe") {
-		self = "/proc/self/exe"
-	}
 	g := &a.global
 	cmd := &exec.Cmd{
-		Path:        self,
+		Path:        ownPath(),
 		Args:        []string{"exocomp", "keeper", "--data-dir", g.dataDir, "--state-dir", g.stateDir, "--host", g.host},
 		Env:         proc.SpawnEnv(os.Environ()),
 		Stderr:      os.Stderr,

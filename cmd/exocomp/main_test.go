@@ -29,7 +29,12 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"exocomp": func() { os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+		"exocomp": func() {
+			if path := os.Getenv("EXOCOMP_TEST_MOUNTS"); path != "" {
+				mountTable = path
+			}
+			os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+		},
 	})
 }
 
@@ -58,6 +63,7 @@ func scripts(dir string) testscript.Params {
 			"newschema":  newSchema,
 			"skewed":     skewed,
 			"http":       rawHTTP,
+			"journal":    journal,
 		},
 		Condition: func(cond string) (bool, error) {
 			if cond != "root" {

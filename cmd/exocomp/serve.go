@@ -55,6 +55,7 @@ func (a *app) serveCmd() *cobra.Command {
 	fl.DurationVar(&f.terms.Renew, "lease-renew", 0, "how often the lease is renewed, at most a third of the TTL (default a fifth)")
 	fl.BoolVar(&f.stand, "standby", false, "wait for the lease rather than refuse to start")
 	fl.BoolVar(&f.single, "single-host", false, "no other host may serve this store: a store that cannot be written is then waited for, not fled from")
+	fl.BoolVar(&f.shared, "shared-store", false, "the store is one that several hosts open over a network file system (see exocomp init --shared-store)")
 	f.force.register(fl)
 	fl.DurationVar(&f.grace, "drain-grace", 30*time.Second, "on SIGTERM: how long running jobs may go on before they are cut off")
 	fl.IntVar(&f.jobs, "jobs", runtime.NumCPU(), "how many jobs run at once")
@@ -125,6 +126,12 @@ func (s *service) open(ctx context.Context, cfg *daemon.Config) (err error) {
 	if err := g.checkOwner(); err != nil {
 		return err
 	}
+	if err := s.a.checkState(); err != nil {
+		return err
+	}
+	if err := s.a.checkPlace(ctx, s.f.shared); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(g.stateDir, 0o700); err != nil {
 		return dirError(g.stateDir, err)
 	}
@@ -143,7 +150,7 @@ func (s *service) open(ctx context.Context, cfg *daemon.Config) (err error) {
 	if err := s.a.endLeftovers(); err != nil {
 		s.log.Error("what an earlier keeper left running does not end", "err", err)
 	}
-	s.store, err = sqlite.Open(ctx, sqlite.Options{Path: g.data(storeFile), Busy: cfg.Terms.Attempt()})
+	s.store, err = sqlite.Open(ctx, sqlite.Options{Path: g.data(storeFile), Busy: cfg.Terms.Attempt(), Shared: s.f.shared})
 	if err != nil {
 		return err
 	}

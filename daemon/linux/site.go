@@ -13,5 +13,9 @@ var _ daemon.Site = Site{}
 
 // Blocker implements daemon.Site.
 func (s Site) Blocker() string {
-	return ""
+	owner, held, err := LockOwner(s.Database)
+	if err != nil || !held {
+		return ""
+	}
+	return owner.String()
 }

@@ -163,7 +163,7 @@ func removeAll(path string) error {
 }
 
 func (o Options) create(ctx context.Context, seed func(daemon.Tx) error) (db *sql.DB, err error) {
-	if db, err = o.connect("rw"); err != nil {
+	if db, err = o.connect(readWrite); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -178,8 +178,8 @@ func (o Options) create(ctx context.Context, seed func(daemon.Tx) error) (db *sq
 		return nil, err
 	}
 	defer conn.Close()
-	if o.Memory == "" {
-		if _, err := conn.ExecContext(ctx, "PRAGMA journal_mode = wal"); err != nil {
+	if o.Memory == "" && !o.Shared {
+		if err := setJournal(ctx, conn, false); err != nil {
 			return nil, err
 		}
 	}

@@ -37,6 +37,8 @@ type Options struct {
 	Memory   string        // name of an in-memory database of this process, which ends with its last handle
 	Busy     time.Duration // how long to wait for the write lock of another handle; default 2 s
 	ReadOnly bool          // Update fails
+	Shared   bool          // the file has a rollback journal, so that several hosts may open it
+	Follow   bool          // take whichever journal the file has; ReadOnly does so too
 }
 
 // Store is a daemon.Store over one database. It is safe for concurrent use;
@@ -50,12 +52,14 @@ type Store struct {
 	mu      sync.Mutex
 	conn    *sql.Conn // the writing connection
 	stmts   map[string]*sql.Stmt
-	fenced  daemon.Guard // what stands in temp.fence of conn
-	current bool         // the schema is the newest that this binary knows
+	fenced  daemon.Guard  // what stands in temp.fence of conn
+	current bool          // the schema is the newest that this binary knows
+	shared  bool          // the file has a rollback journal
+	limit   time.Duration // of a View
 }
 
 // Open opens a database that Create made. It refuses one with a schema that is
-// newer than this binary, or that is no such database.
+// newer than this binary, with the other journal, or that is no such database.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Busy == 0 {
 		o.Busy = 2 * time.Second
@@ -74,21 +78,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 }
 
 func (s *Store) open(ctx context.Context) error {
-	mode := "rw"
-	if s.opts.ReadOnly {
-		mode = "ro"
-	}
-	var err error
-	if s.writers, err = s.opts.connect(mode); err != nil {
-		return err
-	}
-	s.writers.SetMaxOpenConns(1)
-	if s.readers, err = s.opts.connect("ro"); err != nil {
-		return err
-	}
-	s.readers.SetMaxOpenConns(4)
-	s.readers.SetMaxIdleConns(4)
-	if s.conn, err = s.writers.Conn(ctx); err != nil {
+	err := s.openWriter(ctx)
+	if err != nil {
 		return err
 	}
 	version, err := schemaVersion(ctx, s.conn)
@@ -99,8 +90,11 @@ func (s *Store) open(ctx context.Context) error {
 		return newerSchema(version)
 	}
 	s.current = version == latest()
-	if s.opts.ReadOnly {
-		return nil
+	if err := s.journal(ctx); err != nil {
+		return err
+	}
+	if err := s.openReaders(); err != nil || s.opts.ReadOnly {
+		return err
 	}
 	if err := s.opts.sameFile(s.file); err != nil {
 		return err
@@ -109,6 +103,43 @@ func (s *Store) open(ctx context.Context) error {
 		return err
 	}
 	return installFence(ctx, s.conn)
+}
+
+func (s *Store) openWriter(ctx context.Context) (err error) {
+	as := readWrite
+	if s.opts.ReadOnly {
+		as = readOnly
+	}
+	if s.writers, err = s.opts.connect(as); err != nil {
+		return err
+	}
+	s.writers.SetMaxOpenConns(1)
+	s.conn, err = s.writers.Conn(ctx)
+	if !s.opts.ReadOnly || !hotJournal(err) {
+		return err
+	}
+	if err := s.writers.Close(); err != nil {
+		return err
+	}
+	if s.writers, err = s.opts.connect(queryOnly); err != nil {
+		return err
+	}
+	s.conn, err = s.writers.Conn(ctx)
+	return err
+}
+
+func (s *Store) openReaders() (err error) {
+	as := readOnly
+	s.limit = viewLimit
+	if s.shared {
+		as, s.limit = queryOnly, sharedViewLimit
+	}
+	if s.readers, err = s.opts.connect(as); err != nil {
+		return err
+	}
+	s.readers.SetMaxOpenConns(4)
+	s.readers.SetMaxIdleConns(4)
+	return nil
 }
 
 // writable finds out now, not at the first renewal, that the file system is
@@ -121,7 +152,12 @@ func (s *Store) writable(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.conn.ExecContext(ctx, "ROLLBACK")
+	if s.shared { // its journal is made by the first write
+		_, err = s.conn.ExecContext(ctx, "UPDATE meta SET value = value")
+	}
+	if _, rerr := s.conn.ExecContext(ctx, "ROLLBACK"); err == nil {
+		err = rerr
+	}
 	return err
 }
 
@@ -171,24 +207,43 @@ func (o Options) exists() (os.FileInfo, error) {
 	return info, nil
 }
 
+// How a connection opens the file. Who only reads a file with a rollback journal
+// must still be able to write: after a crash in a commit the first to read rolls
+// that back.
+const (
+	readWrite = "&mode=rw"
+	readOnly  = "&mode=ro"
+	queryOnly = "&mode=rw&_query_only=1"
+	exclusive = "&mode=rw&_pragma=locking_mode(exclusive)" // keeps each lock that it takes until it is closed
+)
+
 // connect returns a pool over the database. What every connection must have is
 // in its name, not in a later statement that a new connection would miss.
-func (o Options) connect(mode string) (*sql.DB, error) {
-	params := fmt.Sprintf("?_pragma=busy_timeout(%d)&_pragma=synchronous(full)&_pragma=temp_store(memory)"+
-		"&_pragma=trusted_schema(0)&_dqs=0&_defensive=1&_error_rc=1", o.Busy.Milliseconds())
-	name := "file:" + escape(o.Path) + params + "&mode=" + mode
+//
+// synchronous is EXTRA for the rollback journal: with FULL a commit that was
+// acknowledged may be undone by a power failure, as the removal of the journal is
+// not synced. With a write-ahead log the two are the same.
+func (o Options) connect(as string) (*sql.DB, error) {
+	name := "file:" + escape(o.Path)
 	if o.Memory != "" {
-		name = "file:/" + escape(o.Memory) + params + "&vfs=memdb"
-		if mode == "ro" {
-			name += "&_query_only=1"
-		}
+		name, as = "file:/"+escape(o.Memory), memory(as)
 	}
+	name += fmt.Sprintf("?_pragma=busy_timeout(%d)%s&_pragma=synchronous(extra)&_pragma=mmap_size(0)"+
+		"&_pragma=temp_store(memory)&_pragma=trusted_schema(0)&_dqs=0&_defensive=1&_error_rc=1", o.Busy.Milliseconds(), as)
 	var c driver.Connector
 	c, err := sqlite.NewConnector(name)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", o.name(), err)
 	}
 	return sql.OpenDB(c), nil
+}
+
+// memory is how a connection opens a database in memory.
+func memory(as string) string {
+	if as == readWrite {
+		return "&vfs=memdb"
+	}
+	return "&vfs=memdb&_query_only=1"
 }
 
 func (o Options) name() string {
@@ -238,35 +293,43 @@ func (o Options) explain(err error) error {
 	case sqliteReadonly:
 		e = daemon.Errorf(daemon.BadConfig, "the store %s cannot be written: %w", o.name(), err)
 		return e.Hint("check the owner, the mode and whether the file system is mounted read-only")
+	case sqliteBusy:
+		e = daemon.Errorf(daemon.Held, "the store %s is locked by another process: %w", o.name(), err)
+		return e.Hint("start again; if it stays so, stop the process that holds the lock: fuser %s", o.name())
 	case sqliteCantOpen:
 		return e.Hint("check that the data directory can be read and written by this user")
 	}
 	return e
 }
 
-// View implements daemon.Store.
+// View implements daemon.Store. At its limit the snapshot is gone, whatever fn is
+// still doing.
 func (s *Store) View(ctx context.Context, fn func(daemon.Reader) error) error {
-	ctx, cancel := context.WithTimeout(ctx, viewLimit)
+	bounded, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
-	conn, err := s.readers.Conn(ctx)
+	snapshot, err := s.readers.BeginTx(bounded, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return fmt.Errorf("read the store: %w", err)
 	}
-	defer conn.Close()
-	if _, err := conn.ExecContext(ctx, "BEGIN"); err != nil {
-		return fmt.Errorf("read the store: %w", err)
+	defer snapshot.Rollback()
+	err = fn(&tx{run: direct{snapshot}})
+	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
+		return daemon.Errorf(daemon.TimedOut, "a read of the store took longer than %s: %w", s.limit, err).
+			Hint("ask for less at a time")
 	}
-	defer conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
-	err = fn(&tx{run: direct{conn}})
 	if code(err) == sqliteBusy { // with a rollback journal a writer shuts readers out
 		return fmt.Errorf("read the store: %w: %w", daemon.ErrBusy, err)
 	}
 	return err
 }
 
-// viewLimit bounds a read: in rollback-journal mode an open read blocks every
-// commit, and in WAL mode it keeps the log from being folded back.
-const viewLimit = 10 * time.Second
+// viewLimit and sharedViewLimit bound a read: in WAL mode an open one keeps the
+// log from being folded back, and with a rollback journal it blocks every commit,
+// of which a lease of 5 s must not miss two.
+const (
+	viewLimit       = 10 * time.Second
+	sharedViewLimit = time.Second
+)
 
 // Version implements daemon.Store.
 func (s *Store) Version(ctx context.Context) (uint64, error) {
@@ -305,7 +368,7 @@ func (s *Store) Usable(ctx context.Context) error {
 	if version > latest() {
 		return newerSchema(version)
 	}
-	return nil
+	return s.sameJournal(ctx)
 }
 
 func newerSchema(version int) error {

@@ -21,6 +21,12 @@ func TestContractOnAFile(t *testing.T) {
 	})
 }
 
+func TestContractOnASharedFile(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) (a, b daemon.Store) {
+		return openTwo(t, Options{Path: filepath.Join(t.TempDir(), "x.db"), Shared: true})
+	})
+}
+
 func TestContractInMemory(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) (a, b daemon.Store) {
 		return openTwo(t, Options{Memory: t.Name()})
@@ -286,8 +292,15 @@ func TestCreateDoesNotTouchWhatIsThere(t *testing.T) {
 
 // The file alone must be the whole store: it is copied, linked and backed up.
 func TestACreatedOrClosedStoreIsOneFile(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		isOneFile(t, shared)
+	}
+}
+
+func isOneFile(t *testing.T, shared bool) {
+	t.Helper()
 	dir := t.TempDir()
-	o := Options{Path: filepath.Join(dir, "x.db")}
+	o := Options{Path: filepath.Join(dir, "x.db"), Shared: shared}
 	anchor, err := Create(t.Context(), o, storetest.Seed)
 	if err != nil {
 		t.Fatal(err)

@@ -26,14 +26,14 @@ type runner interface {
 	exec(ctx context.Context, query string, args ...any) (int64, error)
 }
 
-type direct struct{ conn *sql.Conn }
+type direct struct{ tx *sql.Tx }
 
 func (d direct) query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	return d.conn.QueryContext(ctx, query, args...)
+	return d.tx.QueryContext(ctx, query, args...)
 }
 
 func (d direct) queryRow(ctx context.Context, query string, args ...any) (*sql.Row, error) {
-	return d.conn.QueryRowContext(ctx, query, args...), nil
+	return d.tx.QueryRowContext(ctx, query, args...), nil
 }
 
 func (d direct) exec(context.Context, string, ...any) (int64, error) {
