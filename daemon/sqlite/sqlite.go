@@ -308,16 +308,17 @@ func (s *Store) View(ctx context.Context, fn func(daemon.Reader) error) error {
 	bounded, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	snapshot, err := s.readers.BeginTx(bounded, &sql.TxOptions{ReadOnly: true})
-	if err != nil {
-		return fmt.Errorf("read the store: %w", err)
+	if err == nil {
+		defer snapshot.Rollback()
+		err = fn(&tx{run: direct{snapshot}})
+	} else {
+		err = fmt.Errorf("read the store: %w", err)
 	}
-	defer snapshot.Rollback()
-	err = fn(&tx{run: direct{snapshot}})
-	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
+	switch {
+	case err != nil && ctx.Err() == nil && bounded.Err() != nil:
 		return daemon.Errorf(daemon.TimedOut, "a read of the store took longer than %s: %w", s.limit, err).
 			Hint("ask for less at a time")
-	}
-	if code(err) == sqliteBusy { // with a rollback journal a writer shuts readers out
+	case code(err) == sqliteBusy: // with a rollback journal a writer shuts readers out
 		return fmt.Errorf("read the store: %w: %w", daemon.ErrBusy, err)
 	}
 	return err
