@@ -191,7 +191,7 @@ func (f field) item(s string) (uint64, error) {
 	step := 1
 	if stepped {
 		if span != "*" && !strings.Contains(span, "-") {
-			return 0, fmt.Errorf("%s %s has a step without a range; write %d-%d/... or */...", f.name, quote(s), lo, f.hi)
+			return 0, fmt.Errorf("%s %s has a step without a range; write %d-%d/N or */N", f.name, quote(s), lo, f.hi)
 		}
 		if step, err = f.step(s, stepText); err != nil {
 			return 0, err
