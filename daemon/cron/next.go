@@ -11,11 +11,11 @@ import (
 // inside it each wall is one instant, and all that is hard happens between
 // spans.
 //
-// The mark of a span is the highest wall that was reached before it (not
-// shown: walls below the mark were shown or passed). With it the rules are:
+// The mark of a span is how far the clock had come before it: each wall below
+// the mark was shown or passed. With it the rules are:
 //
 //	wall >= mark                  shown for the first time
-//	wall <  mark                  shown again: a fold
+//	wall <  mark                  was due already: a fold
 //	mark <= wall < start + offset passed without being shown: a gap
 
 const (

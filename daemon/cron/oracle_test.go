@@ -1,8 +1,10 @@
 package cron_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -262,7 +264,7 @@ func TestNextAgreesWithAWalkThroughEveryMinute(t *testing.T) {
 		for _, expr := range handPicked {
 			agree(t, loc, expr, readings, r)
 		}
-		for range 60 {
+		for range 15 {
 			if expr := drawn(r); possible(expr) {
 				agree(t, loc, expr, readings, r)
 			}
@@ -309,4 +311,52 @@ func pick2(r *rand.Rand, a, b int) int {
 		return a
 	}
 	return b
+}
+
+// Since 1900 no zone has changed its clock twice within three days, so these are
+// made up.
+func TestNextAgreesInZonesThatChangeEveryFewHours(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	from := day(t, "2026-03-01")
+	for range 12 {
+		loc := restless(t, r, from)
+		readings := walk(loc, from, from.AddDate(0, 0, 7))
+		for _, expr := range []string{"* * * * *", "30 1 * * *", "0 12 * * *", "*/20 2-4 * * *", "7,37 0-23 * * *"} {
+			agree(t, loc, expr, readings, r)
+		}
+		for range 10 {
+			if expr := drawn(r); possible(expr) {
+				agree(t, loc, expr, readings, r)
+			}
+		}
+	}
+}
+
+// restless returns a zone that changes its clock ten times in the week after
+// from, by up to a day.
+func restless(t *testing.T, r *rand.Rand, from time.Time) *time.Location {
+	t.Helper()
+	const changes = 10
+	header := make([]byte, 44)
+	copy(header, "TZif")
+	header[35], header[39], header[43] = changes, changes+1, 4 // transitions, offsets, bytes of names
+	var whens, indexes, offsets []byte
+	offset := func() {
+		span := int64(pick2(r, 4, 48)) // quarters of an hour, each way
+		offsets = binary.BigEndian.AppendUint32(offsets, uint32(900*(r.Int64N(2*span+1)-span)))
+		offsets = append(offsets, 0, 0)
+	}
+	offset()
+	at := from.Add(24 * time.Hour)
+	for i := range changes {
+		at = at.Add(time.Duration(30+r.IntN(1200)) * time.Minute)
+		whens = binary.BigEndian.AppendUint32(whens, uint32(at.Unix()))
+		indexes = append(indexes, byte(i+1))
+		offset()
+	}
+	loc, err := time.LoadLocationFromTZData("restless", slices.Concat(header, whens, indexes, offsets, []byte("XXX\x00")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loc
 }

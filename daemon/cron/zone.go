@@ -57,7 +57,7 @@ func spanAt(at int64, loc *time.Location) span {
 	start, end := t.ZoneBounds()
 	s := span{past, future, int64(offset)}
 	if !start.IsZero() {
-		s.start = min(start.Unix(), at)
+		s.start = start.Unix()
 	}
 	if !end.IsZero() {
 		s.end = end.Unix()
