@@ -71,6 +71,12 @@ func (t *turn) command(ctx context.Context, tx Tx, c Command, repeat bool) (any,
 		return t.cancel(ctx, tx, c)
 	case SetCordon:
 		return t.setCordon(ctx, tx, c)
+	case PutSchedule:
+		return t.putSchedule(ctx, tx, c)
+	case DropSchedule:
+		return t.dropSchedule(ctx, tx, c, repeat)
+	case EnableSchedule:
+		return t.enableSchedule(ctx, tx, c)
 	case LiftCordon:
 		all, err := t.liftCordon(ctx, tx, c)
 		if repeat && err != nil && CodeOf(err) == NotFound {

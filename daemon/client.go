@@ -21,6 +21,21 @@ type Client interface {
 	Logs(ctx context.Context, ref string, q LogQuery, yield func(LogChunk) error) (Job, error)
 	Cordon(ctx context.Context, reason, why string) (CordonAnswer, error)
 	Uncordon(ctx context.Context, reason string) (CordonAnswer, error)
+	Schedules(ctx context.Context) (ScheduleList, error)
+	Schedule(ctx context.Context, name string) (ScheduleView, error)
+	// AddSchedule adds a schedule. One that is there already and is the same is
+	// answered with; another one under its name is a Conflict.
+	AddSchedule(ctx context.Context, r ScheduleRequest) (ScheduleAnswer, error)
+	// EditSchedule replaces one, at the version that r names, if it names one.
+	EditSchedule(ctx context.Context, r ScheduleRequest) (ScheduleAnswer, error)
+	// RemoveSchedule removes one. What the ledger says of it stays.
+	RemoveSchedule(ctx context.Context, name string) (ScheduleAnswer, error)
+	// EnableSchedule lets one fire (at the next reload) or not (at once).
+	EnableSchedule(ctx context.Context, name string, on bool) (ScheduleAnswer, error)
+	// Upcoming says when schedules will be due, by the code that fires them.
+	Upcoming(ctx context.Context, q UpcomingQuery) (UpcomingList, error)
+	// Fires returns what became of due instants, the newest first.
+	Fires(ctx context.Context, q FireQuery) (FirePage, error)
 	Status(ctx context.Context) (Status, error)
 	Lease(ctx context.Context) (LeaseReport, error)
 	// History returns the last events of the store, at most limit, the newest first.

@@ -31,6 +31,8 @@ type Config struct {
 	DrainGrace time.Duration     // from a Stop to the end of what runs
 	Poll       time.Duration     // P: how often a waiting daemon looks at the store
 	Env        map[string]string // EXOCOMP_* that every job gets
+	// ReloadEvery is how often the schedules are read again unasked; 0 is never.
+	ReloadEvery time.Duration
 }
 
 // Check refuses a Config that cannot work.
@@ -42,6 +44,10 @@ func (c Config) Check() error {
 	if c.DrainGrace < 0 || c.DrainGrace > 24*time.Hour {
 		return Errorf(Usage, "drain grace %s: it must be between 0 and 24h", c.DrainGrace).
 			Hint("leave --drain-grace out for 30s")
+	}
+	if c.ReloadEvery != 0 && c.ReloadEvery < time.Second {
+		return Errorf(Usage, "reload interval %s: it must be 0 (never), or at least 1s", c.ReloadEvery).
+			Hint("leave --reload-interval out: then SIGHUP reloads")
 	}
 	if err := c.Force.Check(); err != nil {
 		return err
@@ -88,6 +94,8 @@ type Daemon struct {
 	live       []Job    // rows that may have a process, as last committed
 	loaded     bool     // live is known
 	queue      queue
+	registry   registry // the schedules in force
+	reload     string   // why the schedules are to be read again; "" nobody asked
 	keeper     keeperView
 	stop       stopping
 	version    uint64 // of the store, when it was last looked at
@@ -129,6 +137,8 @@ type Counters struct {
 	SetAside     int64 `json:"events_set_aside"`
 	Started      int64 `json:"jobs_started"`
 	Ended        int64 `json:"jobs_ended"`
+	Fired        int64 `json:"schedules_fired"`
+	Unfired      int64 `json:"schedules_not_fired" doc:"instants that were decided and started no job: missed, overlap, cordoned, gap, refused"`
 }
 
 // Wakeup is when a daemon next wants a Step, and why.
@@ -205,6 +215,9 @@ func (d *Daemon) take(now Instant, ev Event) {
 	case Wake:
 	case Poke:
 		d.looked = false
+	case Reload:
+		d.reload = ev.Why
+		d.log.Info("asked to reload the schedules", "why", ev.Why)
 	case Stop:
 		d.takeStop(now, ev)
 	case Listed:
@@ -375,7 +388,13 @@ func (d *Daemon) committed(t *turn) []Effect {
 	d.epoch, d.keeper.fresh = t.epoch, d.keeper.fresh && !t.derived
 	d.looked = d.looked || t.emptied
 	d.notes = d.notes[t.noted:]
+	d.registry = t.registry
+	if t.reloaded {
+		t.tellReload()
+	}
 	d.count.Started += t.started
+	d.count.Fired += t.fired
+	d.count.Unfired += t.unfired
 	d.count.Ended += t.ended
 	d.keeper.forget = append(d.keeper.forget, t.forget...)
 	effects := t.replies

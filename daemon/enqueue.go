@@ -191,7 +191,10 @@ func checkNames(r EnqueueRequest) error {
 }
 
 // hash identifies the request behind an idempotency key.
-func (r EnqueueRequest) hash() string {
+func (r EnqueueRequest) hash() string { return hashOf(r) }
+
+// hashOf identifies a document by its JSON.
+func hashOf(r any) string {
 	doc, err := json.Marshal(r)
 	if err != nil {
 		panic(err) // only strings and numbers in it

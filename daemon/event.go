@@ -13,6 +13,8 @@ type (
 	Stop struct{ Why string }
 	// Poke says that the inbox may have a new row.
 	Poke struct{}
+	// Reload asks to read the schedules again. Before READY it is remembered.
+	Reload struct{ Why string }
 )
 
 // What the keeper tells. Instance names the keeper process that speaks; what a
@@ -85,6 +87,7 @@ type (
 func (Wake) event()        {}
 func (Stop) event()        {}
 func (Poke) event()        {}
+func (Reload) event()      {}
 func (Listed) event()      {}
 func (Started) event()     {}
 func (StartFailed) event() {}

@@ -101,6 +101,8 @@ type Job struct {
 	LogBytes    int64 `db:"log_bytes" json:"log_bytes" doc:"bytes that it wrote"`
 	LogCutAt    int64 `db:"log_cut_at" json:"log_cut_at,omitempty" doc:"offset at which the log was cut"`
 	LogCutBytes int64 `db:"log_cut_bytes" json:"log_cut_bytes,omitempty" doc:"bytes that were dropped there"`
+
+	DueMs Millis `db:"due_ms" json:"due_at,omitempty" doc:"the instant of its schedule for which it was made"`
 }
 
 // Spec says what to run. Exactly one of Argv and Shell is set.

@@ -93,6 +93,49 @@ func (l Local) Uncordon(ctx context.Context, reason string) (CordonAnswer, error
 	return CordonAnswer{Cordons: all}, err
 }
 
+// AddSchedule implements Client.
+func (l Local) AddSchedule(ctx context.Context, r ScheduleRequest) (ScheduleAnswer, error) {
+	return tell[ScheduleAnswer](ctx, l, PutSchedule{Request: r, Actor: l.who.Actor})
+}
+
+// EditSchedule implements Client.
+func (l Local) EditSchedule(ctx context.Context, r ScheduleRequest) (ScheduleAnswer, error) {
+	return tell[ScheduleAnswer](ctx, l, PutSchedule{Request: r, Actor: l.who.Actor, Edit: true})
+}
+
+// RemoveSchedule implements Client.
+func (l Local) RemoveSchedule(ctx context.Context, name string) (ScheduleAnswer, error) {
+	return tell[ScheduleAnswer](ctx, l, DropSchedule{Name: name, Actor: l.who.Actor})
+}
+
+// EnableSchedule implements Client.
+func (l Local) EnableSchedule(ctx context.Context, name string, on bool) (ScheduleAnswer, error) {
+	return tell[ScheduleAnswer](ctx, l, EnableSchedule{Name: name, Actor: l.who.Actor, On: on})
+}
+
+// Schedules implements Client. The daemon knows which edits are not yet in force.
+func (l Local) Schedules(ctx context.Context) (ScheduleList, error) {
+	list, err := l.reads.Schedules(ctx)
+	s := l.snap()
+	if err != nil || !s.Holds() {
+		return list, err
+	}
+	list.Generation = s.Generation
+	for i, v := range list.Schedules {
+		list.Schedules[i].Pending = v.Enabled && s.InForce[v.Name] != v.Version
+	}
+	return list, nil
+}
+
+// Schedule implements Client.
+func (l Local) Schedule(ctx context.Context, name string) (ScheduleView, error) {
+	v, err := l.reads.Schedule(ctx, name)
+	if s := l.snap(); err == nil && s.Holds() {
+		v.Pending = v.Enabled && s.InForce[v.Name] != v.Version
+	}
+	return v, err
+}
+
 // Status implements Client.
 func (l Local) Status(ctx context.Context) (Status, error) {
 	st, err := l.status(ctx)

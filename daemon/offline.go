@@ -113,6 +113,33 @@ func (o Offline) cordon(ctx context.Context, c Command) (CordonAnswer, error) {
 	return CordonAnswer{Cordons: st.Cordons, Submitted: true}, err
 }
 
+// needsDaemon is the answer to a change that only the holder of the lease can
+// decide: an instant may be due that very second.
+func needsDaemon(what string) error {
+	return Errorf(Unavailable, "%s needs the active daemon, and none answers on this host", what).
+		Hint("start one: exocomp serve; or ask the one that exocomp lease names")
+}
+
+// AddSchedule implements Client.
+func (o Offline) AddSchedule(context.Context, ScheduleRequest) (ScheduleAnswer, error) {
+	return ScheduleAnswer{}, needsDaemon("adding a schedule")
+}
+
+// EditSchedule implements Client.
+func (o Offline) EditSchedule(context.Context, ScheduleRequest) (ScheduleAnswer, error) {
+	return ScheduleAnswer{}, needsDaemon("editing a schedule")
+}
+
+// RemoveSchedule implements Client.
+func (o Offline) RemoveSchedule(context.Context, string) (ScheduleAnswer, error) {
+	return ScheduleAnswer{}, needsDaemon("removing a schedule")
+}
+
+// EnableSchedule implements Client.
+func (o Offline) EnableSchedule(context.Context, string, bool) (ScheduleAnswer, error) {
+	return ScheduleAnswer{}, needsDaemon("enabling or disabling a schedule")
+}
+
 // Status implements Client.
 func (o Offline) Status(ctx context.Context) (Status, error) { return o.status(ctx) }
 

@@ -165,6 +165,9 @@ func (d *Daemon) startOf(j Job) Start {
 	maps.Copy(env, d.cfg.Env)
 	env["EXOCOMP_JOB"], env["EXOCOMP_ATTEMPT"] = j.ID, j.Attempt
 	env["EXOCOMP_EPOCH"] = formatInt(j.Epoch)
+	if j.Schedule != "" {
+		env["EXOCOMP_SCHEDULE"], env["EXOCOMP_DUE"] = j.Schedule, j.DueMs.Time().Format(time.RFC3339)
+	}
 	return Start{Attempt: j.Attempt, Epoch: j.Epoch, Job: j.ID, Argv: argv, Env: env, Cwd: j.Spec.Cwd,
 		Timeout: j.Timeout(), Grace: j.Grace(), Token: JobToken(d.epoch.jobKey, j.Attempt),
 		NotAfter: d.leash(d.tenure.known.start).TermAt}

@@ -62,6 +62,12 @@ func (d *Daemon) plan(now Instant) Wakeup {
 		if d.stop.level == 1 {
 			sooner(d.stop.deadline, "drain grace")
 		}
+		if at, name := d.registry.soonest(); at != 0 && d.mayFire() {
+			sooner(max(now.Boot, now.bootAt(at)), "schedule "+name)
+		}
+		if d.registry.loaded && d.cfg.ReloadEvery > 0 {
+			sooner(d.registry.at.Add(d.cfg.ReloadEvery), "reload")
+		}
 		if d.leashUntil > now.Boot {
 			sooner(d.leashUntil, "end of the leash wait")
 		}

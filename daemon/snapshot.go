@@ -22,7 +22,9 @@ type Snapshot struct {
 	Unacked    int64 // renewals that the keeper has not acknowledged
 	Running    int
 	Limit      int
-	Waiting    int // events that no transaction has taken yet
+	Waiting    int              // events that no transaction has taken yet
+	Generation int64            // how often the schedules were read
+	InForce    map[string]int64 // the version of each schedule that was read
 	Wake       Wakeup
 	Counters   Counters
 }
@@ -34,7 +36,7 @@ func (d *Daemon) Snapshot() *Snapshot {
 		Seq: d.tenure.known.seq, TrustUntil: d.trustUntil(), Missed: d.tenure.missed, LeashUntil: d.leashUntil,
 		StopLevel: d.stop.level, StopWhy: d.stop.why, StopBy: d.stop.deadline,
 		Trouble: d.trouble, Keeper: d.keeper.instance, Partial: d.keeper.instance != "" && !d.keeper.cgroup, Running: len(d.live), Limit: d.cfg.Limit, Waiting: d.queue.len(),
-		Wake: d.next, Counters: d.count,
+		Wake: d.next, Counters: d.count, Generation: d.registry.generation, InForce: d.registry.versions,
 	}
 	if s.Keeper != "" {
 		s.Unacked = max(0, s.Seq-d.keeper.acked)

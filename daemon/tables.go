@@ -27,6 +27,8 @@ var (
 			{Name: "jobs_redrive", Columns: []string{"redrive_key"}, Unique: true, Where: "redrive_key <> ''"},
 			{Name: "jobs_lock", Columns: []string{"lock_key"}, Unique: true,
 				Where: "lock_key <> '' AND state IN ('starting', 'running', 'cancelling')"},
+			{Name: "jobs_schedule", Columns: []string{"schedule", "number"}, Unique: true,
+				Where: "schedule <> '' AND state IN ('queued', 'starting', 'running', 'cancelling')"},
 		},
 	})
 	Inboxes = declare[InboxRow](Table{
@@ -35,6 +37,16 @@ var (
 	})
 	Cordons = declare[Cordon](Table{
 		Name: "cordons", Key: []string{"reason"}, Guarded: true,
+	})
+	Schedules = declare[Schedule](Table{
+		Name: "schedules", Key: []string{"name"}, Guarded: true,
+	})
+	Fires = declare[Fire](Table{
+		Name: "fires", Key: []string{"schedule", "instant_ms"}, Guarded: true,
+		Indexes: []Index{
+			{Name: "fires_at", Columns: []string{"instant_ms", "schedule"}, Unique: true},
+			{Name: "fires_until", Columns: []string{"schedule", "until_ms", "instant_ms"}, Unique: true, Where: "until_ms > 0"},
+		},
 	})
 	Tokens = declare[Token](Table{
 		Name: "tokens", Key: []string{"id"}, Guarded: true,

@@ -18,7 +18,8 @@ var errMoved = errors.New("the lease row was written by somebody else")
 // turn is the transaction of one Step. It works on its own copies; the daemon
 // takes them over when the commit is known. The order in it is always the same:
 //
-//	renew the lease, open the epoch, events, inbox, retire, sweep, claim, release
+//	renew the lease, open the epoch, events, inbox, retire, load the schedules,
+//	sweep, fire, claim, release
 //
 // In trouble (see queue) only a prefix of that is done.
 type turn struct {
@@ -42,11 +43,20 @@ type turn struct {
 	ready    bool
 	found    string // what an operator should know of the store that was taken over
 	released bool
+
+	registry registry // a copy, if copied or reloaded
+	reloaded bool
+	broken   []string // schedules that were read and cannot be understood
+	copied   bool
+	ledger   int   // rows of the fire ledger that were written
+	fired    int64 // of them, with a job
+	unfired  int64 // and without
+	missed   int64 // of these, missed
 }
 
 // newTurn plans what this Step does, before any transaction.
 func (d *Daemon) newTurn(ctx context.Context, now Instant) *turn {
-	t := &turn{d: d, now: now, epoch: d.epoch, batch: d.queue.batch()}
+	t := &turn{d: d, now: now, epoch: d.epoch, registry: d.registry, batch: d.queue.batch()}
 	t.alone = d.queue.mode == renewalAlone
 	t.derived = d.queue.mode == together
 	t.foreign = t.derived && d.foreign(ctx)
@@ -68,6 +78,8 @@ func (t *turn) worthwhile() bool {
 	case t.now.Boot < d.retry:
 		return false
 	case t.renewal != nil, t.batch > 0, !d.loaded, !d.epoch.opened, d.keeper.fresh, t.foreign:
+		return true
+	case t.derived && (d.reloadDue(t.now) || d.ripe(t.now)):
 		return true
 	case d.role == Booting:
 		return d.keeper.instance != ""
@@ -92,7 +104,7 @@ func (t *turn) run(ctx context.Context, tx Tx) error {
 		return err
 	}
 	for _, step := range []func(context.Context, Tx) error{
-		t.openEpoch, t.note, t.applyEvents, t.applyInbox, t.retire, t.sweep, t.claim, t.release} {
+		t.openEpoch, t.note, t.applyEvents, t.applyInbox, t.retire, t.load, t.sweep, t.fireAll, t.claim, t.release} {
 		if err := step(ctx, tx); err != nil {
 			return err
 		}
@@ -262,7 +274,7 @@ func (t *turn) sweep(ctx context.Context, tx Tx) error {
 			if j.Epoch > t.epoch.doomed {
 				continue
 			}
-			if err := t.save(ctx, tx, decideDoomed(t.now, j)); err != nil {
+			if err := t.retireDoomed(ctx, tx, j); err != nil {
 				return err
 			}
 			t.epoch.cut++
@@ -272,6 +284,14 @@ func (t *turn) sweep(ctx context.Context, tx Tx) error {
 		}
 	}
 	return t.becomeReady(ctx, tx)
+}
+
+func (t *turn) retireDoomed(ctx context.Context, tx Tx, j Job) error {
+	j = decideDoomed(t.now, j)
+	if err := t.unfire(ctx, tx, j); err != nil {
+		return err
+	}
+	return t.save(ctx, tx, j)
 }
 
 func (t *turn) becomeReady(ctx context.Context, tx Tx) error {

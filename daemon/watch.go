@@ -199,6 +199,7 @@ func (d *Daemon) granted(now Instant, g grab) []Effect {
 	d.role, d.grants, d.leashUntil, d.trouble = Booting, nil, g.waitFor, ""
 	d.tenure = tenure{}.succeeded(g.attempt, d.cfg.Terms)
 	d.epoch, d.live, d.loaded, d.looked = epochMemory{}, nil, false, false
+	d.registry = registry{generation: d.registry.generation}
 	d.log.Info("active lease acquired", "holder", d.cfg.Identity.Holder, "host", d.cfg.Identity.Host,
 		"epoch", g.epoch, "because", g.why)
 	d.remember("lease.acquired", d.cfg.Identity.Host, g.why)

@@ -26,6 +26,7 @@ type Ghost struct {
 	trust   map[string]daemon.Boottime // by life: D after the true start of the last true renewal
 	cordons []string                   // reasons that stand
 	lifting []string                   // reasons that an operator asked to lift
+	ledger  *ledger
 	// Slack is by how much a job may outlive its leash after a pause of a virtual
 	// machine, which no clock inside can see (L16): R + A and the kill. After a
 	// suspend it is wakeLatency at most. 0 allows no overlap.
@@ -40,8 +41,10 @@ type term struct {
 }
 
 func newGhost(w *World) *Ghost {
-	return &Ghost{w: w, forks: map[string]kernel.Time{}, ends: map[string]daemon.State{},
+	g := &Ghost{w: w, forks: map[string]kernel.Time{}, ends: map[string]daemon.State{},
 		doubt: map[string]bool{}, fenced: map[string]bool{}, trust: map[string]daemon.Boottime{}}
+	g.ledger = newLedger(g)
+	return g
 }
 
 func (g *Ghost) term() term {
@@ -77,6 +80,7 @@ func (g *Ghost) committed(p *proc, guard daemon.Guard, rec *recorder) {
 			}
 		}
 	}
+	g.ledger.committed(p, rec)
 }
 
 func (g *Ghost) judgeCommit(p *proc, guard daemon.Guard, rows int) {

@@ -112,7 +112,7 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return daemon.Errorf(daemon.Usage, "%s", err).Hint("see %s --help", c.CommandPath())
 	})
-	root.AddCommand(a.initCmd(), a.serveCmd(), a.keeperCmd(), a.lockprobeCmd(), a.runCmd(), a.jobsCmd(), a.cordonCmd(),
+	root.AddCommand(a.initCmd(), a.serveCmd(), a.keeperCmd(), a.lockprobeCmd(), a.runCmd(), a.jobsCmd(), a.schedulesCmd(), a.cordonCmd(),
 		a.uncordonCmd(), a.statusCmd(), a.leaseCmd(), a.fenceCmd(), a.unfenceCmd(), a.versionCmd())
 	for _, c := range append(root.Commands(), root) {
 		strictArgs(c)

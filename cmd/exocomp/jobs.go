@@ -41,7 +41,7 @@ func (a *app) jobsListCmd() *cobra.Command {
 	}
 	fl := c.Flags()
 	fl.StringSliceVar(&f.states, "state", nil, "only jobs in these states: "+stateNames())
-	fl.StringVar(&f.trigger, "trigger", "", "only jobs that this made: manual")
+	fl.StringVar(&f.trigger, "trigger", "", "only jobs that this made: manual or schedule")
 	fl.StringArrayVarP(&f.labels, "label", "l", nil, "only jobs with this label, name=value")
 	fl.StringVar(&f.since, "since", "", "only jobs since then: a duration such as 2h, or an RFC 3339 time")
 	fl.StringVar(&f.cursor, "cursor", "", "go on behind an earlier page")
@@ -140,20 +140,12 @@ func (a *app) showJob(j daemon.Job) error {
 		{"job", fmt.Sprintf("%d  %s", j.Number, j.ID)}, {"state", string(j.State)}, {"reason", j.Reason},
 		{"command", short(j.Spec.String(), 200)}, {"cwd", j.Spec.Cwd}, {"env", envNames(j)},
 		{"made by", j.Actor + " (" + j.Trigger + ")"}, {"parent", j.ParentID},
-		{"ran on", where(j)}, {"exit", exitOf(j)},
+		{"due", stamp(j.DueMs)}, {"ran on", where(j)}, {"exit", exitOf(j)},
 		{"created", stamp(j.CreatedMs)}, {"started", stamp(j.StartedMs)}, {"ended", stamp(j.EndedMs)}, {"took", took(j, now)},
 		{"timeout", limit(j.TimeoutMs)}, {"grace", limit(j.GraceMs)}, {"priority", fmt.Sprint(j.Priority)},
 		{"lock", j.LockKey}, {"dedup key", j.DedupKey}, {"labels", labels(j)}, {"log", logSize(j)},
 	}
-	for _, r := range rows {
-		if r[1] == "" || r[1] == "-" {
-			continue
-		}
-		if _, err := fmt.Fprintf(a.stdout, "%-10s %s\n", r[0], r[1]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return a.sheet(rows)
 }
 
 // envNames shows which variables a job names. Their values may be secret.

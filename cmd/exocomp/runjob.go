@@ -12,18 +12,40 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/exocomp/exocomp/daemon"
 	"github.com/exocomp/exocomp/daemon/linux"
 )
 
+// jobFlags say what a job is: the flags that run and schedules share.
+type jobFlags struct {
+	kind, shell, cwd, lock, dedup, rerun string
+	env, labels                          []string
+	timeout, grace                       time.Duration
+	priority                             int64
+}
+
+func (f *jobFlags) register(fl *pflag.FlagSet) {
+	fl.SetInterspersed(false) // what comes behind the command belongs to it
+	fl.StringVar(&f.kind, "kind", "command", "kind of the job")
+	fl.StringVar(&f.shell, "shell", "", "a line for /bin/sh, instead of a command")
+	fl.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment, or NAME for the value it has here")
+	fl.StringVar(&f.cwd, "cwd", "", "directory to run in (default an empty one of its own)")
+	fl.DurationVar(&f.timeout, "timeout", 0, "end the job after this long (default never)")
+	fl.DurationVar(&f.grace, "grace", 0, "between TERM and KILL when it is ended (default 10s)")
+	fl.StringArrayVarP(&f.labels, "label", "l", nil, "name=value, to find the job by")
+	fl.Int64Var(&f.priority, "priority", 0, "-1000 to 1000; higher runs first")
+	fl.StringVar(&f.lock, "lock", "", "run no two jobs with this lock at once")
+	fl.StringVar(&f.dedup, "dedup-key", "", "at most one job with this key is queued or runs")
+	fl.StringVar(&f.rerun, "rerun", "", "safe if running the job twice does no harm, else never")
+}
+
 // runFlags are the flags of run.
 type runFlags struct {
-	kind, shell, cwd, lock, dedup, key, rerun string
-	env, labels                               []string
-	timeout, grace                            time.Duration
-	priority                                  int64
-	detach                                    bool
+	jobFlags
+	key    string
+	detach bool
 }
 
 func (a *app) runCmd() *cobra.Command {
@@ -45,26 +67,16 @@ func (a *app) runCmd() *cobra.Command {
 		},
 	}
 	fl := c.Flags()
-	fl.SetInterspersed(false) // what comes behind the command belongs to it
-	fl.StringVar(&f.kind, "kind", "command", "kind of the job")
-	fl.StringVar(&f.shell, "shell", "", "a line for /bin/sh, instead of a command")
-	fl.StringArrayVarP(&f.env, "env", "e", nil, "NAME=VALUE for the job's environment, or NAME for the value it has here")
-	fl.StringVar(&f.cwd, "cwd", "", "directory to run in (default an empty one of its own)")
-	fl.DurationVar(&f.timeout, "timeout", 0, "end the job after this long (default never)")
-	fl.DurationVar(&f.grace, "grace", 0, "between TERM and KILL when it is ended (default 10s)")
-	fl.StringArrayVarP(&f.labels, "label", "l", nil, "name=value, to find the job by")
-	fl.Int64Var(&f.priority, "priority", 0, "-1000 to 1000; higher runs first")
-	fl.StringVar(&f.lock, "lock", "", "run no two jobs with this lock at once")
-	fl.StringVar(&f.dedup, "dedup-key", "", "if a job with this key is queued or runs, follow that one")
+	f.register(fl)
+	fl.Lookup("dedup-key").Usage = "if a job with this key is queued or runs, follow that one"
 	fl.StringVar(&f.key, "idempotency-key", "", "one job of this name ever (default a new key)")
-	fl.StringVar(&f.rerun, "rerun", "", "safe if running the job twice does no harm, else never")
 	fl.BoolVarP(&f.detach, "detach", "d", false, "print the job's id and do not follow")
 	return c
 }
 
 // request checks what only the command line can know; the rest is checked by
 // whoever accepts the job.
-func (f runFlags) request(args []string) (daemon.EnqueueRequest, error) {
+func (f jobFlags) request(args []string) (daemon.EnqueueRequest, error) {
 	r := daemon.EnqueueRequest{Kind: f.kind, Spec: daemon.Spec{Argv: args, Shell: f.shell}, Lock: f.lock, Dedup: f.dedup,
 		TimeoutMs: f.timeout.Milliseconds(), GraceMs: f.grace.Milliseconds(), Priority: f.priority, Rerun: f.rerun}
 	for name, d := range map[string]time.Duration{"timeout": f.timeout, "grace": f.grace} {

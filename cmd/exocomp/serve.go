@@ -31,6 +31,7 @@ type serveFlags struct {
 	force  forceFlags
 	grace  time.Duration
 	jobs   int
+	reload time.Duration
 }
 
 func (a *app) serveCmd() *cobra.Command {
@@ -58,6 +59,7 @@ func (a *app) serveCmd() *cobra.Command {
 	fl.BoolVar(&f.shared, "shared-store", false, "the store is one that several hosts open over a network file system (see exocomp init --shared-store)")
 	f.force.register(fl)
 	fl.DurationVar(&f.grace, "drain-grace", 30*time.Second, "on SIGTERM: how long running jobs may go on before they are cut off")
+	fl.DurationVar(&f.reload, "reload-interval", 0, "read the schedules again this often (default never: SIGHUP does it)")
 	fl.IntVar(&f.jobs, "jobs", runtime.NumCPU(), "how many jobs run at once")
 	return c
 }
@@ -116,8 +118,9 @@ func (s *service) config(ctx context.Context) (daemon.Config, error) {
 		Identity: daemon.Identity{Holder: g.host + "/" + incarnation, Host: g.host, Incarnation: incarnation,
 			BootID: bootID, PID: int64(os.Getpid())},
 		Terms: s.f.terms, Standby: s.f.stand, SingleHost: s.f.single, Force: force, Limit: s.f.jobs, DrainGrace: s.f.grace,
+		ReloadEvery: s.f.reload,
 	}
-	return cfg, s.a.blame(cfg.Check(), "lease-ttl", "lease-renew", "jobs", "drain-grace")
+	return cfg, s.a.blame(cfg.Check(), "lease-ttl", "lease-renew", "jobs", "drain-grace", "reload-interval")
 }
 
 // open takes the lock, opens the store and binds the sockets.
@@ -225,7 +228,7 @@ func (s *service) run(ctx context.Context) int {
 func (s *service) heed(ch <-chan os.Signal) {
 	for sig := range ch {
 		if sig == syscall.SIGHUP {
-			s.log.Info("SIGHUP: nothing is read once yet, so there is nothing to reload")
+			s.loop.Tell(daemon.Reload{Why: "SIGHUP"})
 			continue
 		}
 		s.loop.Tell(daemon.Stop{Why: sig.String()})

@@ -68,6 +68,16 @@ func TestWhoMayDoWhat(t *testing.T) {
 		"get-history": {"GET", "/api/v1/history", ""},
 		"cordon":      {"POST", "/api/v1/maintenance/cordon", `{"reason":"x"}`},
 		"uncordon":    {"DELETE", "/api/v1/maintenance/cordon/x", ""},
+
+		"list-schedules":   {"GET", "/api/v1/schedules", ""},
+		"add-schedule":     {"POST", "/api/v1/schedules", `{"name":"x","cron":"@daily","job":{"spec":{"argv":["true"]}}}`},
+		"get-schedule":     {"GET", "/api/v1/schedules/x", ""},
+		"edit-schedule":    {"PUT", "/api/v1/schedules/x", `{"name":"x","cron":"@daily","job":{"spec":{"argv":["true"]}}}`},
+		"remove-schedule":  {"DELETE", "/api/v1/schedules/x", ""},
+		"enable-schedule":  {"POST", "/api/v1/schedules/x/enable", ""},
+		"disable-schedule": {"POST", "/api/v1/schedules/x/disable", ""},
+		"list-upcoming":    {"GET", "/api/v1/upcoming", ""},
+		"list-fires":       {"GET", "/api/v1/fires", ""},
 	}
 	x.enqueue(x.local(""), "true")
 	for _, id := range api.Operations(x.srv) {

@@ -36,6 +36,16 @@ var scopes = map[string]need{
 	"get-history": {daemon.Viewer, false},
 	"cordon":      {daemon.Operator, true},
 	"uncordon":    {daemon.Operator, true},
+
+	"list-schedules":   {daemon.Viewer, false},
+	"add-schedule":     {daemon.Operator, false},
+	"get-schedule":     {daemon.Viewer, false},
+	"edit-schedule":    {daemon.Operator, false},
+	"remove-schedule":  {daemon.Operator, false},
+	"enable-schedule":  {daemon.Operator, false},
+	"disable-schedule": {daemon.Operator, false},
+	"list-upcoming":    {daemon.Viewer, false},
+	"list-fires":       {daemon.Viewer, false},
 }
 
 // peer is the user at the other end of a Unix socket.

@@ -36,6 +36,16 @@ var wanted = map[string]struct {
 	"get-history": {daemon.Viewer, false},
 	"cordon":      {daemon.Operator, true},
 	"uncordon":    {daemon.Operator, true},
+
+	"list-schedules":   {daemon.Viewer, false},
+	"add-schedule":     {daemon.Operator, false},
+	"get-schedule":     {daemon.Viewer, false},
+	"edit-schedule":    {daemon.Operator, false},
+	"remove-schedule":  {daemon.Operator, false},
+	"enable-schedule":  {daemon.Operator, false},
+	"disable-schedule": {daemon.Operator, false},
+	"list-upcoming":    {daemon.Viewer, false},
+	"list-fires":       {daemon.Viewer, false},
 }
 
 // document is what is read of /openapi.json.
@@ -120,12 +130,12 @@ func TestEachCallerAtEachDoor(t *testing.T) {
 			caller{"revoked", "revoked", local, "", true, false},
 			caller{"mistyped", x.admin + "x", local, "", true, false})
 	}
-	fill := strings.NewReplacer("{job}", "99", "{reason}", "none")
+	fill := strings.NewReplacer("{job}", "99", "{reason}", "none", "{schedule}", "none")
 	for path, methods := range x.document().Paths {
 		for method, op := range methods {
 			need := wanted[op.OperationID]
 			for _, c := range callers {
-				body := map[string]string{"post": "{}"}[method]
+				body := map[string]string{"post": "{}", "put": "{}"}[method]
 				a := x.do(call{method: strings.ToUpper(method), path: fill.Replace(path), body: body, token: c.token, local: c.local})
 				switch {
 				case c.scope == "":

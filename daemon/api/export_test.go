@@ -26,6 +26,11 @@ func Operations(s *Server) []string {
 		"POST /api/v1/jobs/{job}/cancel": "cancel-job", "GET /api/v1/jobs/{job}/logs": "read-log",
 		"GET /api/v1/status": "get-status", "GET /api/v1/lease": "get-lease", "GET /api/v1/history": "get-history",
 		"POST /api/v1/maintenance/cordon": "cordon", "DELETE /api/v1/maintenance/cordon/{reason}": "uncordon",
+		"GET /api/v1/schedules": "list-schedules", "POST /api/v1/schedules": "add-schedule",
+		"GET /api/v1/schedules/{schedule}": "get-schedule", "PUT /api/v1/schedules/{schedule}": "edit-schedule",
+		"DELETE /api/v1/schedules/{schedule}": "remove-schedule", "POST /api/v1/schedules/{schedule}/enable": "enable-schedule",
+		"POST /api/v1/schedules/{schedule}/disable": "disable-schedule", "GET /api/v1/upcoming": "list-upcoming",
+		"GET /api/v1/fires": "list-fires",
 	}
 	var out []string
 	_ = chi.Walk(s.mux, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {

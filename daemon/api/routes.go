@@ -23,6 +23,7 @@ func (s *Server) routes(api huma.API) {
 	register(api, op("get-history", http.MethodGet, "/history", "Say what happened to the store, the newest first"), s.getHistory)
 	register(api, op("cordon", http.MethodPost, "/maintenance/cordon", "Start no new root jobs"), s.cordon)
 	register(api, op("uncordon", http.MethodDelete, "/maintenance/cordon/{reason}", "Lift one reason of a cordon"), s.uncordon)
+	s.scheduleRoutes(api)
 	describeLogs(api.OpenAPI())
 }
 

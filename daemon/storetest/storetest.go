@@ -100,6 +100,15 @@ func put(t *testing.T, s daemon.Store, jobs ...daemon.Job) {
 	})
 }
 
+// documents are the structs that rows hold as JSON.
+var documents = map[reflect.Type]any{
+	reflect.TypeFor[daemon.Spec](): aSpec,
+	reflect.TypeFor[daemon.EnqueueRequest](): daemon.EnqueueRequest{Spec: aSpec, Labels: map[string]string{"a": "b"},
+		TimeoutMs: 1 << 40, Lock: "ü"},
+}
+
+var aSpec = daemon.Spec{Argv: []string{"a b", ""}, Env: map[string]string{"K": "v"}}
+
 // fill sets every field of row to a value that is not its zero.
 func fill(row any) {
 	v := reflect.ValueOf(row).Elem()
@@ -122,7 +131,7 @@ func fill(row any) {
 		case reflect.Map:
 			f.Set(reflect.ValueOf(map[string]string{"a": "b\n", "": "ü"}))
 		case reflect.Struct:
-			f.Set(reflect.ValueOf(daemon.Spec{Argv: []string{"a b", ""}, Env: map[string]string{"K": "v"}}))
+			f.Set(reflect.ValueOf(documents[f.Type()]))
 		}
 	}
 }
@@ -132,7 +141,10 @@ func roundTrip(t *testing.T, a, _ daemon.Store) {
 	for _, table := range daemon.Tables {
 		row := table.New()
 		fill(row)
-		key := []any{reflect.ValueOf(row).Elem().Field(0).Interface()} // every key is the first column
+		var key []any
+		for i := range table.Key { // every key is the first columns
+			key = append(key, reflect.ValueOf(row).Elem().Field(i).Interface())
+		}
 		switch r := row.(type) {
 		case *daemon.Job:
 			r.State = daemon.Running
