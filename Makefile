@@ -35,7 +35,7 @@ bench: ## measure the renewal and the fence, with their spread (docs/performance
 	scripts/bench.sh
 
 fmt: ## format every Go file
-	gofmt -w cmd daemon sim
+	gofmt -w cmd daemon docs sim
 
 clean: ## remove what make built, and nothing else
 	rm -rf bin

@@ -46,7 +46,7 @@ func (a *app) lease(ctx context.Context, c daemon.Client, now bool) error {
 	if err != nil {
 		return err
 	}
-	if a.global.remote == "" || a.global.remote == "self" {
+	if !a.global.elsewhere() {
 		doc.Local = a.look()
 	}
 	if a.json() {
@@ -89,7 +89,7 @@ func (a *app) watchLease(ctx context.Context, c daemon.Client, now bool) (leaseD
 
 // blocker names who holds the write lock of the store, if it lies on this host.
 func (a *app) blocker() string {
-	if a.global.remote != "" && a.global.remote != "self" {
+	if a.global.elsewhere() {
 		return ""
 	}
 	return linux.Site{Database: a.global.data(storeFile)}.Blocker()

@@ -64,6 +64,7 @@ func scripts(dir string) testscript.Params {
 			"skewed":     skewed,
 			"http":       rawHTTP,
 			"journal":    journal,
+			"tlsfront":   tlsFront,
 		},
 		Condition: func(cond string) (bool, error) {
 			if cond != "root" {

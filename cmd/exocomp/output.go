@@ -11,8 +11,8 @@ import (
 	"github.com/exocomp/exocomp/daemon"
 )
 
-// table prints rows under a head, as wide as their widest cells. The last
-// column is not padded.
+// table prints rows under a head, as wide as their widest cells. Lines
+// do not end in spaces.
 func table(w io.Writer, head []string, rows [][]string) error {
 	paint := painter(w)
 	width := make([]int, len(head))
@@ -23,13 +23,11 @@ func table(w io.Writer, head []string, rows [][]string) error {
 	}
 	var b strings.Builder
 	for _, row := range append([][]string{head}, rows...) {
+		var line strings.Builder
 		for i, cell := range row {
-			b.WriteString(paint(cell))
-			if i < len(row)-1 {
-				b.WriteString(strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell)+2))
-			}
+			line.WriteString(paint(cell) + strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell)+2))
 		}
-		b.WriteByte('\n')
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

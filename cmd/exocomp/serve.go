@@ -59,6 +59,7 @@ func (a *app) serveCmd() *cobra.Command {
 	f.force.register(fl)
 	fl.DurationVar(&f.grace, "drain-grace", 30*time.Second, "on SIGTERM: how long running jobs may go on before they are cut off")
 	fl.IntVar(&f.jobs, "jobs", runtime.NumCPU(), "how many jobs run at once")
+	fl.Lookup("jobs").DefValue = "the number of cores"
 	return c
 }
 

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +26,10 @@ func (c *Client) unreached(err error) error {
 		return daemon.Errorf(daemon.TimedOut,
 			"the daemon at %s did not answer: whether it did what was asked is not known: %w", c.opts.Name, err).
 			Hint("look at exocomp status and exocomp jobs list before you ask again")
+	}
+	if strange, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return daemon.Errorf(daemon.Unavailable, "the daemon at %s shows a certificate that is not trusted here: %w", c.opts.Name, strange.Err).
+			Hint("if an authority of your own signed it: exocomp context add NAME --address URL --ca-file FILE")
 	}
 	return daemon.Errorf(daemon.Unavailable, "the daemon at %s cannot be reached: %w", c.opts.Name, err).
 		Hint("is it running? Start it: exocomp serve. Is %s the right address? See --remote", c.opts.Name)
