@@ -153,7 +153,7 @@ func (a *app) writeDocsCmd(name, what, files string, render func(*cobra.Command)
 	c := &cobra.Command{
 		Use:   name + " --dir DIR",
 		Short: what,
-		Long:  name + " writes " + files + " into a directory, over what it wrote there before.",
+		Long:  name + " writes " + files + " into a directory, over what it\nwrote there before.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if dir == "" {
 				return daemon.Errorf(daemon.Usage, "%s needs a directory to write to", c.CommandPath()).Hint("give --dir DIR")

@@ -65,6 +65,7 @@ func scripts(dir string) testscript.Params {
 			"http":       rawHTTP,
 			"journal":    journal,
 			"tlsfront":   tlsFront,
+			"shape":      shape,
 		},
 		Condition: func(cond string) (bool, error) {
 			if cond != "root" {
