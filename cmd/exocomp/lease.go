@@ -141,7 +141,7 @@ func (a *app) printRows(rows [][2]string) error {
 	var b strings.Builder
 	for _, r := range rows {
 		if r[1] != "" {
-			fmt.Fprintf(&b, "%-10s %s\n", r[0], r[1])
+			fmt.Fprintf(&b, "%-10s %s\n", r[0], clean(r[1]))
 		}
 	}
 	_, err := fmt.Fprint(a.stdout, b.String())

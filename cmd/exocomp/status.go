@@ -40,7 +40,7 @@ func (a *app) statusCmd() *cobra.Command {
 func (a *app) printStatus(st daemon.Status) error {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%-10s %s\n", name, fmt.Sprintf(format, args...))
+		fmt.Fprintf(&b, "%-10s %s\n", name, clean(fmt.Sprintf(format, args...)))
 	}
 	line("talks to", "%s", a.talksTo())
 	line("daemon", "%s", daemonLine(st.Daemon))

@@ -56,8 +56,13 @@ func (c *Client) refused(resp *http.Response) error {
 	return err
 }
 
-// stranger is the error of an answer that no exocomp daemon gives.
+// stranger is the error of an answer that no exocomp daemon gives; but for one
+// that its HTTP server gives before the daemon sees the request.
 func (c *Client) stranger(resp *http.Response) error {
+	if resp.StatusCode == http.StatusRequestHeaderFieldsTooLarge || resp.StatusCode == http.StatusRequestURITooLong {
+		return daemon.Errorf(daemon.TooLarge, "what was asked is too long for an address: %s takes no such name, state, label or cursor", c.opts.Name).
+			Hint("give a shorter one")
+	}
 	return daemon.Errorf(daemon.Failed, "%s answered %s, and not as an exocomp daemon does", c.opts.Name, resp.Status).
 		Hint("is another program at that address?")
 }
