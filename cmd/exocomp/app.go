@@ -96,14 +96,14 @@ func (a *app) root() *cobra.Command {
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return a.prepare(c) },
 	}
 	f := root.PersistentFlags()
-	f.StringVar(&a.global.dataDir, "data-dir", "", "`DIR` of the store (EXOCOMP_DATA_DIR; default ~/.local/state/exocomp, or as XDG_STATE_HOME says)")
-	f.StringVar(&a.global.stateDir, "state-dir", "", "host-local `DIR` of lock, sockets and exit records (EXOCOMP_STATE_DIR; default the data dir)")
-	f.StringVar(&a.global.host, "host", "", "`NAME` of this host in the lease (EXOCOMP_HOST; default the host name)")
-	f.StringVar(&a.global.remote, "remote", "", "speak to the daemon at that `URL`; bare --remote is this host's socket (EXOCOMP_REMOTE)")
+	f.StringVar(&a.global.dataDir, "data-dir", "", "use the store in `DIR` (EXOCOMP_DATA_DIR; default ~/.local/state/exocomp, or as XDG_STATE_HOME says)")
+	f.StringVar(&a.global.stateDir, "state-dir", "", "keep lock, sockets and exit records in `DIR`, on this host (EXOCOMP_STATE_DIR; default the data dir)")
+	f.StringVar(&a.global.host, "host", "", "be `NAME` in the lease (EXOCOMP_HOST; default the host name)")
+	f.StringVar(&a.global.remote, "remote", "", "speak to the daemon at `URL`; bare --remote is this host's socket (EXOCOMP_REMOTE)")
 	f.Lookup("remote").NoOptDefVal = "self"
-	f.StringVar(&a.global.context, "context", "", "speak to the daemon of that `NAME`, see exocomp context; local is this host (EXOCOMP_CONTEXT)")
-	f.StringVar(&a.global.config, "config", "", "`FILE` with settings of serve and of these flags, as YAML (EXOCOMP_CONFIG; default ~/.config/exocomp/config.yaml, or as XDG_CONFIG_HOME says)")
-	f.StringVarP(&a.global.output, "output", "o", "table", "`FORMAT` of what is printed: table or json")
+	f.StringVar(&a.global.context, "context", "", "speak to the daemon called `NAME`, see exocomp context; local is this host (EXOCOMP_CONTEXT)")
+	f.StringVar(&a.global.config, "config", "", "read settings of serve and of these flags from `FILE`, as YAML (EXOCOMP_CONFIG; default ~/.config/exocomp/config.yaml, or as XDG_CONFIG_HOME says)")
+	f.StringVarP(&a.global.output, "output", "o", "table", "print as `FORMAT`, table or json")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		e := daemon.Errorf(daemon.Usage, "%s", short(err.Error(), 200)).Hint("see %s --help", c.CommandPath())
 		if like := nearestFlag(c, err.Error()); like != "" {
@@ -126,11 +126,7 @@ func strictArgs(c *cobra.Command) {
 	check := c.Args
 	c.Args = func(c *cobra.Command, args []string) error {
 		if c.HasSubCommands() && len(args) > 0 && check == nil {
-			e := daemon.Errorf(daemon.Usage, "unknown command %.60q for %s", args[0], c.CommandPath())
-			if like := nearestCommand(c, args[0]); like != "" {
-				return e.Hint("did you mean %s %s? See %[1]s --help", c.CommandPath(), like)
-			}
-			return e.Hint("see %s --help", c.CommandPath())
+			return unknownCommand(c, args[0])
 		}
 		if check == nil {
 			check = cobra.NoArgs

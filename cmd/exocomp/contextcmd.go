@@ -125,9 +125,9 @@ func (a *app) contextAddCmd() *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error { return a.addContext(args[0], f) },
 	}
 	fl := c.Flags()
-	fl.StringVar(&f.address, "address", "", "`URL` of the daemon, such as https://ops.example:7373")
-	fl.StringVar(&f.tokenFile, "token-file", "", "`FILE` that holds the token, 0600; it is read at each use")
-	fl.StringVar(&f.caFile, "ca-file", "", "`FILE` with the authority that signed the daemon's certificate, as PEM (default those of this host)")
+	fl.StringVar(&f.address, "address", "", "the daemon answers at `URL`, such as https://ops.example:7373")
+	fl.StringVar(&f.tokenFile, "token-file", "", "the token stands in `FILE`, 0600, which is read at each use")
+	fl.StringVar(&f.caFile, "ca-file", "", "the authority that signed the daemon's certificate is in `FILE`, as PEM (default those of this host)")
 	fl.BoolVar(&f.insecure, "insecure-http", false, "let the token go over the network in clear text")
 	fl.BoolVar(&f.replace, "replace", false, "replace the context of that name")
 	return c

@@ -174,7 +174,7 @@ func (a *app) writeDocsCmd(name, what, files string, render func(*cobra.Command)
 			return err
 		},
 	}
-	c.Flags().StringVar(&dir, "dir", "", "`DIR` to write to; it is made when it is not there")
+	c.Flags().StringVar(&dir, "dir", "", "write into `DIR`, which is made when it is not there")
 	return c
 }
 

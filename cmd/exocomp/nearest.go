@@ -5,6 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/exocomp/exocomp/daemon"
 )
 
 // nearest returns the word that somebody who typed got may have meant: one that
@@ -49,6 +51,15 @@ func distance(a, b string) int {
 		}
 	}
 	return d[len(a)][len(b)]
+}
+
+// unknownCommand is the error of a verb that c does not have.
+func unknownCommand(c *cobra.Command, got string) error {
+	e := daemon.Errorf(daemon.Usage, "unknown command %.60q for %s", got, c.CommandPath())
+	if like := nearestCommand(c, got); like != "" {
+		return e.Hint("did you mean %s %s? See %[1]s --help", c.CommandPath(), like)
+	}
+	return e.Hint("see %s --help", c.CommandPath())
 }
 
 // nearestCommand returns the verb of c that somebody may have meant.
