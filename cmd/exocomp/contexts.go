@@ -69,11 +69,12 @@ func contextsPath() (string, error) {
 }
 
 // readContexts reads the file. One that is not there, or lies in a home that is
-// not this user's, has no contexts in it.
+// not this user's, has no contexts in it; nor has a user without a home, such as
+// a unit's.
 func readContexts() (contexts, error) {
 	path, err := contextsPath()
 	if err != nil {
-		return contexts{}, err
+		return contexts{}, nil
 	}
 	none := contexts{Named: map[string]remoteContext{}, path: path}
 	f, err := os.Open(path)
@@ -96,7 +97,7 @@ func readContexts() (contexts, error) {
 
 func contextsError(path string, err error) error {
 	return daemon.Errorf(daemon.BadConfig, "the contexts in %s cannot be used: %w", path, err).
-		Hint("put the file right, or move it away and add them again: exocomp context add")
+		Hint("put the file right, or move it away and add them again; --context local goes to this host without it")
 }
 
 // checkPrivate looks at the open file: its name may lead elsewhere a moment later.
@@ -114,7 +115,7 @@ func checkPrivate(f *os.File, path string) error {
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		return daemon.Errorf(daemon.BadConfig, "the contexts in %s can be used by others (mode %04o), and hold tokens", path, info.Mode().Perm()).
-			Hint("chmod 600 %s, and revoke the tokens if others could read them", path)
+			Hint("chmod 600 %s, and revoke the tokens if others could read them; --context local goes to this host without it", path)
 	}
 	return nil
 }
@@ -203,7 +204,7 @@ func (all contexts) replace(path string) error {
 func (all contexts) get(name string) (remoteContext, error) {
 	c, ok := all.Named[name]
 	if !ok {
-		e := daemon.Errorf(daemon.NotFound, "there is no context %.60q in %s", name, all.path)
+		e := daemon.Errorf(daemon.NotFound, "there is no context %.60q in %s", name, cmp.Or(all.path, "a home: there is none"))
 		if like := nearest(name, append(all.names(), localContext)); like != "" {
 			return c, e.Hint("did you mean %s? All: exocomp context list", like)
 		}
