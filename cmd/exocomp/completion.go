@@ -131,23 +131,30 @@ func (a *app) completeCordons(c *cobra.Command, _ []string, _ string) ([]string,
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// askSoon asks whoever the flags on the line name, and returns nothing when there
-// is no answer in time: a file system may hang where a network would time out.
-func askSoon[T any](a *app, c *cobra.Command, ask func(context.Context, daemon.Client) (T, error)) (answer T) {
-	ctx, cancel := context.WithTimeout(context.Background(), completeWithin)
+// askSoon asks whoever the flags on the line name.
+func askSoon[T any](a *app, c *cobra.Command, ask func(context.Context, daemon.Client) (T, error)) T {
+	return soon(completeWithin, func(ctx context.Context) (answer T, err error) {
+		if err := a.prepare(c); err != nil {
+			return answer, err
+		}
+		cl, done, err := a.connect(ctx, false)
+		if err != nil {
+			return answer, err
+		}
+		defer done()
+		return ask(ctx, cl)
+	})
+}
+
+// soon returns what do returns, or nothing when that takes too long or fails: a
+// file system may hang where a network would time out, and heeds no context.
+func soon[T any](limit time.Duration, do func(context.Context) (T, error)) (answer T) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	got := make(chan T, 1)
 	go func() {
 		defer close(got)
-		if a.prepare(c) != nil {
-			return
-		}
-		cl, done, err := a.connect(ctx, false)
-		if err != nil {
-			return
-		}
-		defer done()
-		if v, err := ask(ctx, cl); err == nil {
+		if v, err := do(ctx); err == nil {
 			got <- v
 		}
 	}()

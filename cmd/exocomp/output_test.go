@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -11,9 +12,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"github.com/spf13/cobra"
 
 	"github.com/exocomp/exocomp/daemon"
 	"github.com/exocomp/exocomp/docs"
@@ -229,12 +230,20 @@ func TestNearest(t *testing.T) {
 }
 
 // A completion that nobody can answer is an empty one, in time.
-func TestCompletionsDoNotWaitForAHungHost(t *testing.T) {
-	got := askSoon(&app{global: globals{output: "table"}}, &cobra.Command{Use: "version"}, func(ctx context.Context, _ daemon.Client) (int, error) {
-		<-make(chan int)
-		return 1, nil
-	})
-	if got != 0 {
-		t.Errorf("got %d", got)
+func TestSoonDoesNotWaitForWhatHangs(t *testing.T) {
+	hung := make(chan int)
+	defer close(hung)
+	for _, tt := range []struct {
+		name string
+		do   func(context.Context) (int, error)
+		want int
+	}{
+		{"answers", func(context.Context) (int, error) { return 7, nil }, 7},
+		{"fails", func(context.Context) (int, error) { return 7, errors.New("no") }, 0},
+		{"hangs, and heeds no context", func(context.Context) (int, error) { return 1 + <-hung, nil }, 0},
+	} {
+		if got := soon(50*time.Millisecond, tt.do); got != tt.want {
+			t.Errorf("%s: got %d, want %d", tt.name, got, tt.want)
+		}
 	}
 }
