@@ -5,7 +5,7 @@ TOOL := go tool -modfile=scripts/tools/go.mod
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 export CGO_ENABLED ?= 0
 
-.PHONY: help build serve test test-heavy lint demo bench fmt clean
+.PHONY: help build serve test test-heavy lint demo bench docs fmt clean
 
 help: ## list every verb
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,8 +34,12 @@ demo: build ## the whole tour, unattended: a job, a crash, a recovery, a clean s
 bench: ## measure the renewal and the fence, with their spread (docs/performance.md)
 	scripts/bench.sh
 
+docs: build ## write docs/cli.md, and the manual pages into bin/man
+	$(BIN) docs markdown --dir docs
+	$(BIN) docs man --dir bin/man
+
 fmt: ## format every Go file
-	gofmt -w cmd daemon sim
+	gofmt -w cmd daemon docs sim
 
 clean: ## remove what make built, and nothing else
 	rm -rf bin

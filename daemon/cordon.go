@@ -12,8 +12,8 @@ const OperatorCordon = "operator"
 const maxCordons = 100
 
 func checkCordon(reason string) error {
-	if reason == "" || len(reason) > maxName || strings.ContainsAny(reason, "\n\t\x00") {
-		return Errorf(Invalid, "cordon reason %.40q: it is not empty, at most %d bytes and one line", reason, maxName).
+	if reason == "" || len(reason) > maxName || !printable(reason) {
+		return Errorf(Invalid, "cordon reason %.40q: it is not empty, at most %d bytes, and holds no control character", reason, maxName).
 			Hint("leave --reason out for %q", OperatorCordon)
 	}
 	if strings.HasPrefix(reason, "restart:") {

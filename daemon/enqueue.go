@@ -135,8 +135,8 @@ func (s Spec) size() int {
 func checkEnv(r EnqueueRequest) error {
 	for _, k := range slices.Sorted(maps.Keys(r.Spec.Env)) {
 		switch {
-		case k == "" || strings.ContainsAny(k, "=\x00"):
-			return Errorf(Invalid, "environment name %.40q: a name is not empty and holds neither = nor NUL", k).
+		case k == "" || strings.Contains(k, "=") || !printable(k):
+			return Errorf(Invalid, "environment name %.40q: a name is not empty and holds neither = nor a control character", k).
 				Hint("give NAME=VALUE")
 		case strings.HasPrefix(k, "EXOCOMP_"):
 			return Errorf(Invalid, "environment name %.40q: names that begin with EXOCOMP_ are set by exocomp", k).
@@ -174,9 +174,10 @@ func checkNames(r EnqueueRequest) error {
 			Hint("put the data in the command")
 	}
 	for _, k := range slices.Sorted(maps.Keys(r.Labels)) {
-		if k == "" || len(k) > maxName || len(r.Labels[k]) > maxName || strings.ContainsAny(k, "=, \t\n") {
+		if k == "" || len(k) > maxName || len(r.Labels[k]) > maxName || strings.ContainsAny(k, "=, ") ||
+			!printable(k+r.Labels[k]) {
 			return Errorf(Invalid,
-				"label %.40q: a name is not empty and holds no =, comma or space, and neither side is over %d bytes",
+				"label %.40q: a name is not empty and holds no =, comma or space, and neither side a control character or over %d bytes",
 				k, maxName).Hint("give name=value")
 		}
 	}
@@ -186,8 +187,17 @@ func checkNames(r EnqueueRequest) error {
 			return Errorf(Invalid, "%s of %d bytes: at most %d are taken", n.what, len(n.name), maxName).
 				Hint("use a shorter name, or a hash of the long one")
 		}
+		if !printable(n.name) {
+			return Errorf(Invalid, "%s %.40q holds a control character", n.what, n.name).Hint("use letters, digits and dashes")
+		}
 	}
 	return nil
+}
+
+// printable says that a name shows as it is: it holds nothing that moves the cursor
+// or rings the bell of the terminal on which somebody looks for it.
+func printable(name string) bool {
+	return !strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || 0x7f <= r && r < 0xa0 })
 }
 
 // hash identifies the request behind an idempotency key.

@@ -93,6 +93,9 @@ func TestARequestIsCheckedBeforeAnythingIsDrawn(t *testing.T) {
 		{"priority", func(r *EnqueueRequest) { r.Priority = 1001 }, "priority 1001"},
 		{"rerun", func(r *EnqueueRequest) { r.Rerun = "maybe" }, "never or safe"},
 		{"label", func(r *EnqueueRequest) { r.Labels = map[string]string{"a b": "c"} }, "label"},
+		{"label that rings", func(r *EnqueueRequest) { r.Labels = map[string]string{"a": "\x07"} }, "control character"},
+		{"lock that moves the cursor", func(r *EnqueueRequest) { r.Lock = "a\x1b[2J" }, "control character"},
+		{"dedup key with a C1 control", func(r *EnqueueRequest) { r.Dedup = "a\u009b2J" }, "control character"},
 		{"lock", func(r *EnqueueRequest) { r.Lock = strings.Repeat("x", 201) }, "lock of 201 bytes"},
 	}
 	for _, tt := range tests {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Everything that can be said about the code without running it.
 set -eu
-bad=$(gofmt -l cmd daemon sim)
+bad=$(gofmt -l cmd daemon docs sim)
 if [ -n "$bad" ]; then
 	echo "lint: not formatted (make fmt mends it):" $bad >&2
 	exit 1

@@ -27,6 +27,7 @@ type app struct {
 	stdout, stderr io.Writer
 	global         globals
 	origin         settings
+	place          place
 }
 
 // globals are the flags that every command takes.
@@ -35,6 +36,7 @@ type globals struct {
 	stateDir string
 	host     string
 	remote   string
+	context  string
 	output   string
 	config   string
 }
@@ -73,9 +75,9 @@ func (a *app) complain(err error) int {
 		fmt.Fprintln(a.stderr, string(text))
 		return daemon.MeaningOf(code).Exit
 	}
-	fmt.Fprintf(a.stderr, "exocomp: %s\n", err)
+	fmt.Fprintf(a.stderr, "exocomp: %s\n", short(err.Error(), 2000)) // it may quote what somebody typed
 	if remedy := daemon.RemedyOf(err); remedy != "" {
-		fmt.Fprintf(a.stderr, "  %s\n", remedy)
+		fmt.Fprintf(a.stderr, "  %s\n", short(remedy, 2000))
 	}
 	return daemon.MeaningOf(code).Exit
 }
@@ -90,33 +92,31 @@ func (a *app) root() *cobra.Command {
 			"another, on this host or a second one, takes over when it is gone.",
 		SilenceUsage:      true,
 		SilenceErrors:     true,
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
-		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
-			if c.Hidden || c.Name() == "version" { // told all it needs by serve; needs nothing
-				return a.global.check()
-			}
-			if err := a.configure(c); err != nil {
-				return err
-			}
-			return a.global.check()
-		},
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true}, // completion is ours
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return a.prepare(c) },
 	}
 	f := root.PersistentFlags()
-	f.StringVar(&a.global.dataDir, "data-dir", "", "directory of the store (EXOCOMP_DATA_DIR; default "+defaultDataDir()+")")
-	f.StringVar(&a.global.stateDir, "state-dir", "", "host-local directory of lock, sockets and exit records (EXOCOMP_STATE_DIR; default the data dir)")
-	f.StringVar(&a.global.host, "host", "", "name of this host in the lease (EXOCOMP_HOST; default the host name)")
-	f.StringVar(&a.global.remote, "remote", "", "speak to the daemon at --remote=URL; bare --remote is this host's socket (EXOCOMP_REMOTE)")
+	f.StringVar(&a.global.dataDir, "data-dir", "", "use the store in `DIR` (EXOCOMP_DATA_DIR; default ~/.local/state/exocomp, or as XDG_STATE_HOME says)")
+	f.StringVar(&a.global.stateDir, "state-dir", "", "keep lock, sockets and exit records in `DIR`, on this host (EXOCOMP_STATE_DIR; default the data dir)")
+	f.StringVar(&a.global.host, "host", "", "be `NAME` in the lease (EXOCOMP_HOST; default the host name)")
+	f.StringVar(&a.global.remote, "remote", "", "speak to the daemon at `URL`; bare --remote is this host's socket (EXOCOMP_REMOTE)")
 	f.Lookup("remote").NoOptDefVal = "self"
-	f.StringVar(&a.global.config, "config", "", "settings of serve and of these flags, as YAML (EXOCOMP_CONFIG; default "+filepath.Join("$XDG_CONFIG_HOME", "exocomp", "config.yaml")+")")
-	f.StringVarP(&a.global.output, "output", "o", "table", "table or json")
+	f.StringVar(&a.global.context, "context", "", "speak to the daemon called `NAME`, see exocomp context; local is this host (EXOCOMP_CONTEXT)")
+	f.StringVar(&a.global.config, "config", "", "read settings of serve and of these flags from `FILE`, as YAML (EXOCOMP_CONFIG; default ~/.config/exocomp/config.yaml, or as XDG_CONFIG_HOME says)")
+	f.StringVarP(&a.global.output, "output", "o", "table", "print as `FORMAT`, table or json")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return daemon.Errorf(daemon.Usage, "%s", err).Hint("see %s --help", c.CommandPath())
+		e := daemon.Errorf(daemon.Usage, "%s", short(err.Error(), 200)).Hint("see %s --help", c.CommandPath())
+		if like := nearestFlag(c, err.Error()); like != "" {
+			e.Remedy = fmt.Sprintf("did you mean --%s? See %s --help", like, c.CommandPath())
+		}
+		return e
 	})
 	root.AddCommand(a.initCmd(), a.serveCmd(), a.keeperCmd(), a.lockprobeCmd(), a.runCmd(), a.jobsCmd(), a.schedulesCmd(), a.cordonCmd(),
-		a.uncordonCmd(), a.statusCmd(), a.leaseCmd(), a.fenceCmd(), a.unfenceCmd(), a.versionCmd())
-	for _, c := range append(root.Commands(), root) {
-		strictArgs(c)
-	}
+		a.uncordonCmd(), a.statusCmd(), a.leaseCmd(), a.fenceCmd(), a.unfenceCmd(), a.versionCmd(),
+		a.contextCmd(), a.docsCmd(), a.completionCmd())
+	a.completions(root)
+	group(root)
+	strictArgs(root)
 	return root
 }
 
@@ -125,15 +125,14 @@ func (a *app) root() *cobra.Command {
 func strictArgs(c *cobra.Command) {
 	check := c.Args
 	c.Args = func(c *cobra.Command, args []string) error {
-		if c.HasSubCommands() && len(args) > 0 {
-			return daemon.Errorf(daemon.Usage, "unknown command %q for %s", args[0], c.CommandPath()).
-				Hint("see %s --help", c.CommandPath())
+		if c.HasSubCommands() && len(args) > 0 && check == nil {
+			return unknownCommand(c, args[0])
 		}
 		if check == nil {
 			check = cobra.NoArgs
 		}
 		if err := check(c, args); err != nil {
-			return daemon.Errorf(daemon.Usage, "%s: %s", c.CommandPath(), err).Hint("see %s --help", c.CommandPath())
+			return daemon.Errorf(daemon.Usage, "%s: %s", c.CommandPath(), short(err.Error(), 200)).Hint("see %s --help", c.CommandPath())
 		}
 		return nil
 	}
@@ -157,12 +156,8 @@ func (g *globals) check() error {
 		}
 		*dir = abs
 	}
-	if g.output != "table" && g.output != "json" {
-		return daemon.Errorf(daemon.Usage, "output format %q is not known: it is table or json", g.output).
-			Hint("use -o table or -o json")
-	}
-	if g.host == "" || len(g.host) > 200 || strings.ContainsAny(g.host, " \t\n/:") {
-		return daemon.Errorf(daemon.Usage, "host name %q: it is not empty, and holds no space, slash or colon", g.host).
+	if g.host == "" || len(g.host) > 200 || strings.ContainsAny(g.host, " /:\x7f") || short(g.host, 200) != g.host {
+		return daemon.Errorf(daemon.Usage, "host name %.60q: it is not empty, and holds no space, slash, colon or control character", g.host).
 			Hint("give --host a short name")
 	}
 	return nil

@@ -18,6 +18,7 @@ type banner struct {
 	Active  string `json:"active,omitempty" doc:"host that holds the lease"`
 	Epoch   int64  `json:"epoch"`
 	Host    string `json:"you_are_on"`
+	Via     viaDoc `json:"via"`
 }
 
 func (b banner) String() string {
@@ -25,7 +26,14 @@ func (b banner) String() string {
 	if b.Active != "" {
 		active = fmt.Sprintf("active: %s epoch %d", b.Active, b.Epoch)
 	}
-	return fmt.Sprintf("store %s lineage %d, %s, you are on %s", b.Store, b.Lineage, active, b.Host)
+	text := fmt.Sprintf("store %s lineage %d, %s, you are on %s", b.Store, b.Lineage, active, b.Host)
+	switch {
+	case b.Via.Context != "" && b.Via.Address != "":
+		text += fmt.Sprintf(", context %s (%s)", b.Via.Context, b.Via.Address)
+	case b.Via.Address != "":
+		text += ", through " + b.Via.Address
+	}
+	return text
 }
 
 // connectToChange is connect for a verb that changes something. It says the
@@ -49,7 +57,7 @@ func (a *app) connectToChange(ctx context.Context) (daemon.Client, func(), *bann
 }
 
 func (a *app) bannerOf(l daemon.Lease) banner {
-	b := banner{Store: l.StoreID[max(0, len(l.StoreID)-4):], Lineage: l.Lineage, Epoch: l.Epoch, Host: a.global.host}
+	b := banner{Store: l.StoreID[max(0, len(l.StoreID)-4):], Lineage: l.Lineage, Epoch: l.Epoch, Host: a.global.host, Via: a.via()}
 	if l.State == daemon.LeaseHeld {
 		b.Active = l.Host
 	}

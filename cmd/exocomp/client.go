@@ -19,6 +19,7 @@ import (
 // connect returns the Client that the flags ask for, and how to let go of it:
 //
 //	--remote=URL    HTTP, with a token from EXOCOMP_TOKEN, EXOCOMP_TOKEN_FILE or admin.token
+//	--context NAME  HTTP, with the token of that context and no other
 //	--remote        this host's socket, and nothing else
 //	in a job        the socket of the daemon that runs it, with the job's own token
 //	otherwise       this host's socket when a daemon answers there; the store when
@@ -28,12 +29,8 @@ func (a *app) connect(ctx context.Context, write bool) (daemon.Client, func(), e
 	socket := g.state(apiSocket)
 	inJob := os.Getenv(proc.MarkerName)
 	switch {
-	case g.remote != "" && g.remote != "self":
-		token, err := a.token()
-		if err != nil {
-			return nil, nil, err
-		}
-		c, err := api.NewClient(api.ClientOptions{BaseURL: g.remote, Token: token})
+	case g.elsewhere():
+		c, err := a.overHTTP()
 		return c, func() {}, err
 	case inJob != "" && os.Getenv("EXOCOMP_TOKEN_FILE") != "" && g.remote == "":
 		token, err := a.token()

@@ -72,11 +72,11 @@ func (a *app) unfenceCmd() *cobra.Command {
 
 // localOnly refuses a verb that only acts on this host when another is named.
 func (a *app) localOnly(verb string) error {
-	if a.global.remote == "" || a.global.remote == "self" {
+	if !a.global.elsewhere() {
 		return nil
 	}
-	return daemon.Errorf(daemon.Usage, "%s acts on this host alone, and --remote names another", verb).
-		Hint("run it there, without --remote")
+	return daemon.Errorf(daemon.Usage, "%s acts on this host alone, and commands go to %s", verb, a.talksTo()).
+		Hint("run it there; for this host: exocomp --context local %s", verb)
 }
 
 func (a *app) fence(ctx context.Context, why string) error {

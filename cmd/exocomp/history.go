@@ -124,7 +124,7 @@ const maxStandDowns = 1 << 20
 func (a *app) standDowns() ([]daemon.StandDown, error) {
 	path := a.global.state(linux.StandDownFile)
 	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) || a.global.remote != "" && a.global.remote != "self" {
+	if errors.Is(err, fs.ErrNotExist) || a.global.elsewhere() {
 		return nil, nil
 	}
 	if err != nil {

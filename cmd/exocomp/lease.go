@@ -46,7 +46,7 @@ func (a *app) lease(ctx context.Context, c daemon.Client, now bool) error {
 	if err != nil {
 		return err
 	}
-	if a.global.remote == "" || a.global.remote == "self" {
+	if !a.global.elsewhere() {
 		doc.Local = a.look()
 	}
 	if a.json() {
@@ -89,7 +89,7 @@ func (a *app) watchLease(ctx context.Context, c daemon.Client, now bool) (leaseD
 
 // blocker names who holds the write lock of the store, if it lies on this host.
 func (a *app) blocker() string {
-	if a.global.remote != "" && a.global.remote != "self" {
+	if a.global.elsewhere() {
 		return ""
 	}
 	return linux.Site{Database: a.global.data(storeFile)}.Blocker()
@@ -141,7 +141,7 @@ func (a *app) printRows(rows [][2]string) error {
 	var b strings.Builder
 	for _, r := range rows {
 		if r[1] != "" {
-			fmt.Fprintf(&b, "%-10s %s\n", r[0], r[1])
+			fmt.Fprintf(&b, "%-10s %s\n", r[0], clean(r[1]))
 		}
 	}
 	_, err := fmt.Fprint(a.stdout, b.String())

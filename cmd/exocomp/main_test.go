@@ -64,6 +64,8 @@ func scripts(dir string) testscript.Params {
 			"skewed":     skewed,
 			"http":       rawHTTP,
 			"journal":    journal,
+			"tlsfront":   tlsFront,
+			"shape":      shape,
 		},
 		Condition: func(cond string) (bool, error) {
 			if cond != "root" {

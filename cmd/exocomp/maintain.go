@@ -77,7 +77,7 @@ func (a *app) printCordons(all []daemon.Cordon) error {
 		if c.Why != "" {
 			why = ": " + short(c.Why, 120)
 		}
-		if _, err := fmt.Fprintf(a.stdout, "cordoned   %s (by %s, %s ago)%s\n", c.Reason, c.By, ago(now, c.AtMs), why); err != nil {
+		if _, err := fmt.Fprintf(a.stdout, "cordoned   %s (by %s, %s ago)%s\n", clean(c.Reason), clean(c.By), ago(now, c.AtMs), why); err != nil {
 			return err
 		}
 	}

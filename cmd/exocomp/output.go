@@ -11,10 +11,15 @@ import (
 	"github.com/exocomp/exocomp/daemon"
 )
 
-// table prints rows under a head, as wide as their widest cells. The last
-// column is not padded.
+// table prints rows under a head, as wide as their widest cells. Lines
+// do not end in spaces.
 func table(w io.Writer, head []string, rows [][]string) error {
 	paint := painter(w)
+	for _, row := range rows {
+		for i := range row {
+			row[i] = clean(row[i])
+		}
+	}
 	width := make([]int, len(head))
 	for _, row := range append([][]string{head}, rows...) {
 		for i, cell := range row {
@@ -23,13 +28,11 @@ func table(w io.Writer, head []string, rows [][]string) error {
 	}
 	var b strings.Builder
 	for _, row := range append([][]string{head}, rows...) {
+		var line strings.Builder
 		for i, cell := range row {
-			b.WriteString(paint(cell))
-			if i < len(row)-1 {
-				b.WriteString(strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell)+2))
-			}
+			line.WriteString(paint(cell) + strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell)+2))
 		}
-		b.WriteByte('\n')
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -57,16 +60,22 @@ func painter(w io.Writer) func(string) string {
 
 // short cuts text to n runes, in one line: a command may hold anything.
 func short(text string, n int) string {
-	text = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return '·'
-		}
-		return r
-	}, strings.ToValidUTF8(text, "·"))
+	text = clean(text)
 	if utf8.RuneCountInString(text) <= n {
 		return text
 	}
 	return string([]rune(text)[:n-1]) + "…"
+}
+
+// clean shows what a terminal would obey, rather than have it obeyed: names, reasons
+// and commands come from elsewhere.
+func clean(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || 0x7f <= r && r < 0xa0 {
+			return '·'
+		}
+		return r
+	}, strings.ToValidUTF8(text, "·"))
 }
 
 // ago says how long before now t was, in the largest unit that tells enough.

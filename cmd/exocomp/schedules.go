@@ -337,7 +337,7 @@ func (a *app) sheet(rows [][2]string) error {
 		if r[1] == "" || r[1] == "-" {
 			continue
 		}
-		if _, err := fmt.Fprintf(a.stdout, "%-10s %s\n", r[0], r[1]); err != nil {
+		if _, err := fmt.Fprintf(a.stdout, "%-10s %s\n", r[0], clean(r[1])); err != nil {
 			return err
 		}
 	}

@@ -61,6 +61,7 @@ func (a *app) serveCmd() *cobra.Command {
 	fl.DurationVar(&f.grace, "drain-grace", 30*time.Second, "on SIGTERM: how long running jobs may go on before they are cut off")
 	fl.DurationVar(&f.reload, "reload-interval", 0, "read the schedules again this often (default never: SIGHUP does it)")
 	fl.IntVar(&f.jobs, "jobs", runtime.NumCPU(), "how many jobs run at once")
+	fl.Lookup("jobs").DefValue = "the number of cores"
 	return c
 }
 

@@ -9,6 +9,12 @@ import (
 	"github.com/exocomp/exocomp/daemon"
 )
 
+// statusDoc is what status prints with -o json.
+type statusDoc struct {
+	daemon.Status
+	Via viaDoc `json:"via"`
+}
+
 func (a *app) statusCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
@@ -24,7 +30,7 @@ func (a *app) statusCmd() *cobra.Command {
 				return err
 			}
 			if a.json() {
-				return a.printJSON(st)
+				return a.printJSON(statusDoc{st, a.via()})
 			}
 			return a.printStatus(st)
 		},
@@ -34,8 +40,9 @@ func (a *app) statusCmd() *cobra.Command {
 func (a *app) printStatus(st daemon.Status) error {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%-10s %s\n", name, fmt.Sprintf(format, args...))
+		fmt.Fprintf(&b, "%-10s %s\n", name, clean(fmt.Sprintf(format, args...)))
 	}
+	line("talks to", "%s", a.talksTo())
 	line("daemon", "%s", daemonLine(st.Daemon))
 	if d := st.Daemon; d != nil && d.Doubt {
 		line("doubt", "%d renewals failed: what runs goes on, nothing starts", st.Lease.Missed)
@@ -58,7 +65,7 @@ func (a *app) printStatus(st daemon.Status) error {
 	if _, err := fmt.Fprint(a.stdout, b.String()); err != nil {
 		return err
 	}
-	if err := a.global.checkFence(); err != nil && (a.global.remote == "" || a.global.remote == "self") {
+	if err := a.global.checkFence(); err != nil && !a.global.elsewhere() {
 		if _, err := fmt.Fprintf(a.stdout, "%-10s %s\n", "fenced", err); err != nil {
 			return err
 		}

@@ -3,6 +3,8 @@ package api
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -29,6 +31,12 @@ type ClientOptions struct {
 	// Pause is how long a follower waits before it takes up a stream that broke;
 	// after n breaks in a row, n*n times as long. Default 200 ms.
 	Pause time.Duration
+	// CAs are the authorities that a daemon behind https may be known by; nil are
+	// those of this host.
+	CAs *x509.CertPool
+	// ClearText lets a token go over a network in clear text: somebody said so of
+	// this very address.
+	ClearText bool
 	// Silence is how long a stream may be quiet before it counts as broken. Default
 	// 60 s, which is four heartbeats.
 	Silence time.Duration
@@ -41,9 +49,9 @@ type Client struct {
 	http *http.Client
 }
 
-// NewClient returns a Client. It refuses an address to which a token would go in
-// clear text over a network, even while it has none: daemon.Usage, as for a
-// BaseURL that is none.
+// NewClient returns a Client. Unless o says ClearText it refuses an address to
+// which a token would go in clear text over a network, even while it has none:
+// daemon.Usage, as for a BaseURL that is none.
 func NewClient(o ClientOptions) (*Client, error) {
 	base, err := o.address()
 	if err != nil {
@@ -72,7 +80,7 @@ func (o ClientOptions) address() (*url.URL, error) {
 	case err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "":
 		return nil, daemon.Errorf(daemon.Usage, "remote %q is not the URL of a daemon", o.BaseURL).
 			Hint("write --remote=http://127.0.0.1:7373, with the =")
-	case o.Dial != nil || base.Scheme == "https" || loopback(base.Hostname()):
+	case o.Dial != nil || base.Scheme == "https" || o.ClearText || loopback(base.Hostname()):
 		return base, nil
 	}
 	return nil, daemon.Errorf(daemon.Usage,
@@ -96,6 +104,7 @@ func (o ClientOptions) transport() *http.Transport {
 		dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return o.Dial(ctx) }
 	}
 	return &http.Transport{DialContext: dial, TLSHandshakeTimeout: connectWithin, IdleConnTimeout: time.Minute,
+		TLSClientConfig:       &tls.Config{RootCAs: o.CAs, MinVersion: tls.VersionTLS12},
 		ResponseHeaderTimeout: answerWithin + 10*time.Second, DisableCompression: true}
 }
 

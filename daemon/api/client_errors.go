@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +26,10 @@ func (c *Client) unreached(err error) error {
 		return daemon.Errorf(daemon.TimedOut,
 			"the daemon at %s did not answer: whether it did what was asked is not known: %w", c.opts.Name, err).
 			Hint("look at exocomp status and exocomp jobs list before you ask again")
+	}
+	if strange, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return daemon.Errorf(daemon.Unavailable, "the daemon at %s shows a certificate that is not trusted here: %w", c.opts.Name, strange.Err).
+			Hint("if an authority of your own signed it: exocomp context add NAME --address URL --ca-file FILE")
 	}
 	return daemon.Errorf(daemon.Unavailable, "the daemon at %s cannot be reached: %w", c.opts.Name, err).
 		Hint("is it running? Start it: exocomp serve. Is %s the right address? See --remote", c.opts.Name)
@@ -51,8 +56,13 @@ func (c *Client) refused(resp *http.Response) error {
 	return err
 }
 
-// stranger is the error of an answer that no exocomp daemon gives.
+// stranger is the error of an answer that no exocomp daemon gives; but for one
+// that its HTTP server gives before the daemon sees the request.
 func (c *Client) stranger(resp *http.Response) error {
+	if resp.StatusCode == http.StatusRequestHeaderFieldsTooLarge || resp.StatusCode == http.StatusRequestURITooLong {
+		return daemon.Errorf(daemon.TooLarge, "what was asked is too long for an address: %s takes no such name, state, label or cursor", c.opts.Name).
+			Hint("give a shorter one")
+	}
 	return daemon.Errorf(daemon.Failed, "%s answered %s, and not as an exocomp daemon does", c.opts.Name, resp.Status).
 		Hint("is another program at that address?")
 }
