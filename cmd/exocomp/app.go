@@ -113,7 +113,8 @@ func (a *app) root() *cobra.Command {
 		return daemon.Errorf(daemon.Usage, "%s", err).Hint("see %s --help", c.CommandPath())
 	})
 	root.AddCommand(a.initCmd(), a.serveCmd(), a.keeperCmd(), a.lockprobeCmd(), a.runCmd(), a.jobsCmd(), a.cordonCmd(),
-		a.uncordonCmd(), a.statusCmd(), a.leaseCmd(), a.fenceCmd(), a.unfenceCmd(), a.versionCmd())
+		a.uncordonCmd(), a.statusCmd(), a.leaseCmd(), a.fenceCmd(), a.unfenceCmd(), a.versionCmd(),
+		a.tokensCmd(), a.settingsCmd(), a.eventsCmd())
 	for _, c := range append(root.Commands(), root) {
 		strictArgs(c)
 	}

@@ -68,6 +68,14 @@ func TestWhoMayDoWhat(t *testing.T) {
 		"get-history": {"GET", "/api/v1/history", ""},
 		"cordon":      {"POST", "/api/v1/maintenance/cordon", `{"reason":"x"}`},
 		"uncordon":    {"DELETE", "/api/v1/maintenance/cordon/x", ""},
+
+		"list-events":   {"GET", "/api/v1/events", ""},
+		"create-token":  {"POST", "/api/v1/tokens", `{"name":"new","scope":"viewer"}`},
+		"list-tokens":   {"GET", "/api/v1/tokens", ""},
+		"revoke-token":  {"DELETE", "/api/v1/tokens/new", ""},
+		"list-settings": {"GET", "/api/v1/settings", ""},
+		"get-setting":   {"GET", "/api/v1/settings/jobs.max_queued", ""},
+		"set-setting":   {"PUT", "/api/v1/settings/jobs.max_queued", `{"value":"100"}`},
 	}
 	x.enqueue(x.local(""), "true")
 	for _, id := range api.Operations(x.srv) {

@@ -36,6 +36,14 @@ var scopes = map[string]need{
 	"get-history": {daemon.Viewer, false},
 	"cordon":      {daemon.Operator, true},
 	"uncordon":    {daemon.Operator, true},
+
+	"list-events":   {daemon.Viewer, false},
+	"create-token":  {daemon.Admin, false},
+	"list-tokens":   {daemon.Admin, false},
+	"revoke-token":  {daemon.Admin, false},
+	"list-settings": {daemon.Viewer, false},
+	"get-setting":   {daemon.Viewer, false},
+	"set-setting":   {daemon.Admin, false},
 }
 
 // peer is the user at the other end of a Unix socket.
@@ -126,7 +134,11 @@ func (s *Server) bearer(ctx context.Context, head string) (daemon.Principal, err
 			Hint("send Authorization: Bearer TOKEN")
 	}
 	now := daemon.ReadClock(s.opts.Clock).Ms()
-	return daemon.Authenticate(ctx, s.opts.Store, now, strings.TrimSpace(token))
+	who, err := daemon.Authenticate(ctx, s.opts.Store, now, strings.TrimSpace(token))
+	if err == nil {
+		s.used(who, now)
+	}
+	return who, err
 }
 
 func userName(uid int) string {

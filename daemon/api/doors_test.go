@@ -36,6 +36,14 @@ var wanted = map[string]struct {
 	"get-history": {daemon.Viewer, false},
 	"cordon":      {daemon.Operator, true},
 	"uncordon":    {daemon.Operator, true},
+
+	"list-events":   {daemon.Viewer, false},
+	"create-token":  {daemon.Admin, false},
+	"list-tokens":   {daemon.Admin, false},
+	"revoke-token":  {daemon.Admin, false},
+	"list-settings": {daemon.Viewer, false},
+	"get-setting":   {daemon.Viewer, false},
+	"set-setting":   {daemon.Admin, false},
 }
 
 // document is what is read of /openapi.json.
@@ -120,12 +128,12 @@ func TestEachCallerAtEachDoor(t *testing.T) {
 			caller{"revoked", "revoked", local, "", true, false},
 			caller{"mistyped", x.admin + "x", local, "", true, false})
 	}
-	fill := strings.NewReplacer("{job}", "99", "{reason}", "none")
+	fill := strings.NewReplacer("{job}", "99", "{reason}", "none", "{token}", "none", "{name}", "none")
 	for path, methods := range x.document().Paths {
 		for method, op := range methods {
 			need := wanted[op.OperationID]
 			for _, c := range callers {
-				body := map[string]string{"post": "{}"}[method]
+				body := map[string]string{"post": "{}", "put": "{}"}[method]
 				a := x.do(call{method: strings.ToUpper(method), path: fill.Replace(path), body: body, token: c.token, local: c.local})
 				switch {
 				case c.scope == "":

@@ -23,7 +23,9 @@ func (s *Server) routes(api huma.API) {
 	register(api, op("get-history", http.MethodGet, "/history", "Say what happened to the store, the newest first"), s.getHistory)
 	register(api, op("cordon", http.MethodPost, "/maintenance/cordon", "Start no new root jobs"), s.cordon)
 	register(api, op("uncordon", http.MethodDelete, "/maintenance/cordon/{reason}", "Lift one reason of a cordon"), s.uncordon)
+	s.manageRoutes(api)
 	describeLogs(api.OpenAPI())
+	describeEvents(api.OpenAPI())
 }
 
 // op is what all operations share. huma's own limit on bodies lies one byte

@@ -29,7 +29,7 @@ import (
 	"github.com/exocomp/exocomp/daemon"
 )
 
-var _ daemon.Store = (*Store)(nil)
+var _ daemon.AloneStore = (*Store)(nil)
 
 // Options say which database, and how.
 type Options struct {
@@ -425,6 +425,22 @@ func (s *Store) Update(ctx context.Context, g daemon.Guard, fn func(daemon.Tx) e
 		}
 		return fn(t)
 	})
+}
+
+// UpdateAlone implements daemon.AloneStore. The triggers compare the lease row with
+// g at each write, so that they open when fn has taken the lease, not before. It
+// does not migrate: an older schema is refused.
+func (s *Store) UpdateAlone(ctx context.Context, g daemon.Guard, fn func(daemon.Tx) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.current {
+		return daemon.Errorf(daemon.BadConfig, "the store %s has an older schema: a daemon brings it up to date", s.opts.name()).
+			Hint("start one: exocomp serve")
+	}
+	if err := s.fence(ctx, g); err != nil {
+		return fmt.Errorf("arm the fence: %w", err)
+	}
+	return fenceError(s.transact(ctx, func() error { return fn(&tx{run: prepared{s}}) }))
 }
 
 // transact runs fn between BEGIN IMMEDIATE and COMMIT. The caller holds mu.

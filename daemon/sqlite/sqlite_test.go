@@ -140,6 +140,7 @@ func TestTriggersStopRawSQLOfADeposedHolder(t *testing.T) {
 		j := daemon.Job{ID: "j", State: daemon.Queued, Attempt: "a"}
 		return errors.Join(daemon.Jobs.Put(t.Context(), tx, j),
 			daemon.Cordons.Put(t.Context(), tx, daemon.Cordon{Reason: "r"}),
+			daemon.SettingRows.Put(t.Context(), tx, daemon.SettingRow{Name: "s"}),
 			daemon.Happenings.Put(t.Context(), tx, daemon.Happening{Seq: 1}))
 	})
 	if err != nil {
@@ -194,7 +195,7 @@ func TestFenceIsComplete(t *testing.T) {
 	check()
 	oldMigrations := migrations
 	t.Cleanup(func() { migrations = oldMigrations })
-	migrations = append(slices.Clone(migrations), migration{version: 2, minReader: 2, sql: `
+	migrations = append(slices.Clone(migrations), migration{version: latest() + 1, minReader: 2, sql: `
 		CREATE TABLE cordons2 (reason TEXT PRIMARY KEY, by_actor TEXT NOT NULL, at_ms INTEGER NOT NULL, why TEXT NOT NULL) STRICT;
 		DROP TABLE cordons; ALTER TABLE cordons2 RENAME TO cordons`})
 	s.current = false
@@ -214,7 +215,7 @@ func TestMigrateIsFencedAndWhole(t *testing.T) {
 	s, _ := openTwo(t, Options{Memory: t.Name()})
 	old := migrations
 	t.Cleanup(func() { migrations = old })
-	migrations = append(slices.Clone(migrations), migration{version: 2, minReader: 1,
+	migrations = append(slices.Clone(migrations), migration{version: latest() + 1, minReader: 1,
 		sql: "CREATE TABLE later (x TEXT) STRICT; CREATE TABLE meta (y TEXT)"}) // fails at its second statement
 	s.current = false
 	beat := func(daemon.Tx) error { return nil }
@@ -228,7 +229,7 @@ func TestMigrateIsFencedAndWhole(t *testing.T) {
 	if n := queryRows(t, s, "SELECT name FROM sqlite_schema WHERE name = 'later'"); len(n) != 0 {
 		t.Error("a failed migration left a table")
 	}
-	if v, _ := schemaVersion(t.Context(), s.conn); v != 1 {
+	if v, _ := schemaVersion(t.Context(), s.conn); v != len(old) {
 		t.Errorf("schema %d after a failed migration", v)
 	}
 }
