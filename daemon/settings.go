@@ -169,7 +169,7 @@ func nearest(name string) string {
 	best, found := 4, "" // more slips than three make another word
 	for _, s := range AllSettings {
 		_, last, _ := strings.Cut(s.Name, ".")
-		if name == last || name == s.Flag {
+		if name != "" && (name == last || name == s.Flag) {
 			return s.Name
 		}
 		if d := slips(name, s.Name); d < best {

@@ -115,8 +115,7 @@ func newTokenFile(path string) (*os.File, error) {
 // makeToken asks whoever can make one: the daemon, or, with local, the store.
 func (a *app) makeToken(ctx context.Context, local bool, r daemon.TokenRequest) (daemon.TokenMade, *banner, error) {
 	if local {
-		made, err := a.makeTokenAlone(ctx, r)
-		return made, nil, err
+		return a.makeTokenAlone(ctx, r)
 	}
 	c, done, b, err := a.connectToChange(ctx)
 	if err != nil {
@@ -129,40 +128,58 @@ func (a *app) makeToken(ctx context.Context, local bool, r daemon.TokenRequest) 
 
 // makeTokenAlone keeps the order of serve: owner, lock, fence, store. Under the
 // lock no daemon of this host starts; one of another host is refused by the lease.
-func (a *app) makeTokenAlone(ctx context.Context, r daemon.TokenRequest) (made daemon.TokenMade, err error) {
+func (a *app) makeTokenAlone(ctx context.Context, r daemon.TokenRequest) (made daemon.TokenMade, b *banner, err error) {
 	g := &a.global
 	if g.remote != "" {
-		return made, daemon.Errorf(daemon.Usage, "--local and --remote: a token is made on the store of this host, or by a daemon").
+		return made, nil, daemon.Errorf(daemon.Usage, "--local and --remote: a token is made on the store of this host, or by a daemon").
 			Hint("leave one of them out")
 	}
 	if err := g.checkOwner(); err != nil {
-		return made, err
+		return made, nil, err
 	}
 	s, err := sqlite.Open(ctx, sqlite.Options{Path: g.data(storeFile), Follow: true})
 	if err != nil {
-		return made, err
+		return made, nil, err
 	}
 	defer s.Close()
 	lock, err := a.lockOut()
 	if daemon.CodeOf(err) == daemon.Held {
-		return made, daemon.Errorf(daemon.Held, "%w", err).Hint("leave --local out: the daemon's socket needs no token of its own user")
+		return made, nil, daemon.Errorf(daemon.Held, "%w", err).Hint("leave --local out: the daemon's socket needs no token of its own user")
 	}
 	if err != nil {
-		return made, err
+		return made, nil, err
 	}
 	defer lock.Release()
 	if err := g.checkFence(); err != nil {
-		return made, err
+		return made, nil, err
 	}
 	bootID, err := linux.BootID()
 	if err != nil {
-		return made, err
+		return made, nil, err
 	}
 	clk := linux.NewClock()
+	if b, err = a.bannerAlone(ctx, s); err != nil {
+		return made, b, err
+	}
 	incarnation := daemon.NewID("inc", clk.Now(), linux.Chance{})
 	me := daemon.Identity{Holder: g.host + "/" + incarnation, Host: g.host, Incarnation: incarnation, BootID: bootID,
 		PID: int64(os.Getpid()), LockDev: lock.Dev, LockIno: lock.Ino}
-	return daemon.CreateTokenAlone(ctx, s, clk, linux.Chance{}, me, "local:"+userName(), r)
+	made, err = daemon.CreateTokenAlone(ctx, s, clk, linux.Chance{}, me, "local:"+userName(), r)
+	return made, b, err
+}
+
+// bannerAlone is the banner of a verb that works on the store itself (O8).
+func (a *app) bannerAlone(ctx context.Context, s daemon.Store) (*banner, error) {
+	var row daemon.Lease
+	err := s.View(ctx, func(r daemon.Reader) (err error) {
+		row, _, err = daemon.Leases.Get(ctx, r, 1)
+		return err
+	})
+	b := a.bannerOf(row)
+	if err == nil && !a.json() {
+		a.say("%s", b)
+	}
+	return &b, err
 }
 
 func (a *app) printToken(f tokenFlags, made daemon.TokenMade, b *banner) error {
