@@ -40,10 +40,15 @@ func describeEvents(doc *huma.OpenAPI) {
 	o.Responses = map[string]*huma.Response{
 		"200": {Description: "OK", Content: map[string]*huma.MediaType{
 			"application/json": {Schema: schema}, "text/event-stream": {}}},
-		"default": {Description: "Error", Content: map[string]*huma.MediaType{"application/problem+json": {
-			Schema: doc.Components.Schemas.Schema(reflect.TypeFor[problem](), true, "")}}},
+		"default": problemResponse(doc),
 	}
 	doc.AddOperation(&o)
+}
+
+// problemResponse is what every operation answers that does not succeed.
+func problemResponse(doc *huma.OpenAPI) *huma.Response {
+	return &huma.Response{Description: "Error", Content: map[string]*huma.MediaType{"application/problem+json": {
+		Schema: doc.Components.Schemas.Schema(reflect.TypeFor[problem](), true, "")}}}
 }
 
 // eventsInput is what is asked of the events.
