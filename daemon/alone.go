@@ -22,7 +22,7 @@ type AloneStore interface {
 // One that is held is refused, also when its holder is dead: what it left is a
 // daemon's to clean up.
 func CreateTokenAlone(ctx context.Context, s AloneStore, c Clock, chance Chance, me Identity, by string, r TokenRequest) (TokenMade, error) {
-	if err := r.check(); err != nil {
+	if err := r.Check(); err != nil {
 		return TokenMade{}, err
 	}
 	var seen Lease

@@ -91,9 +91,9 @@ const (
 	minTokenLife = time.Second
 )
 
-// check refuses a request. It quotes nothing: a token may have been pasted in
+// Check refuses a request. It quotes nothing: a token may have been pasted in
 // the wrong place.
-func (r TokenRequest) check() error {
+func (r TokenRequest) Check() error {
 	switch {
 	case !isTokenName(r.Name):
 		return Errorf(Invalid, "the name of a token has 1 to %d letters, digits, dots, dashes or underscores, and begins with a letter or digit",
@@ -238,7 +238,7 @@ func (l Local) CreateToken(ctx context.Context, r TokenRequest) (TokenMade, erro
 	if err := l.who.mayManage(); err != nil {
 		return TokenMade{}, err
 	}
-	if err := r.check(); err != nil {
+	if err := r.Check(); err != nil {
 		return TokenMade{}, err
 	}
 	now := ReadClock(l.clock).Ms()

@@ -63,14 +63,14 @@ func (f tokenFlags) request(name string) (daemon.TokenRequest, error) {
 			Hint("give --scope viewer, --scope operator or --scope admin")
 	}
 	if f.expires == "" {
-		return r, nil
+		return r, r.Check()
 	}
 	d, err := daemon.ParseSpan(f.expires)
 	if err != nil || d.Milliseconds() <= 0 {
 		return r, daemon.Errorf(daemon.Usage, "--expires is no duration").Hint("write 12h or 90d; leave it out for a token that does not expire")
 	}
 	r.ExpiresInMs = d.Milliseconds()
-	return r, nil
+	return r, r.Check()
 }
 
 func (a *app) createToken(ctx context.Context, f tokenFlags, r daemon.TokenRequest) (err error) {
@@ -135,7 +135,7 @@ func (a *app) makeTokenAlone(ctx context.Context, r daemon.TokenRequest) (made d
 			Hint("leave one of them out")
 	}
 	if err := g.checkOwner(); err != nil {
-		return made, nil, err
+		return made, nil, daemon.Errorf(daemon.CodeOf(err), "%w", err).Hint("run it as the owner of the data directory")
 	}
 	s, err := sqlite.Open(ctx, sqlite.Options{Path: g.data(storeFile), Follow: true})
 	if err != nil {
