@@ -381,3 +381,37 @@ func TestAFollowerOfEventsComesBack(t *testing.T) {
 		t.Errorf("a negative number: %v", err)
 	}
 }
+
+func TestAWrongRequestForATokenIsNotRepeated(t *testing.T) {
+	x := newRig(t)
+	for body, status := range map[string]int{
+		`{"name":"hunter2 x","scope":"viewer"}`:                                    422,
+		`{"name":"x","scope":"hunter2"}`:                                           422,
+		`{"name":7,"scope":"viewer"}`:                                              422,
+		`{"name":"x","scope":"viewer","expires_in_ms":"hunter2"}`:                  422,
+		`{"name":"x","scope":"viewer","expires_in_ms":-5}`:                         422,
+		`{"name":"x","scope":"viewer","secret":"hunter2"}`:                         422,
+		`{"name":"x"}`:                                                             422,
+		`{"name":"` + strings.Repeat("hunter2", 5000) + `","scope":"viewer"}`:      422,
+		`{"name":"` + x.tokens[daemon.Viewer] + `","scope":"viewer"}`:              422,
+		`{"name":"x","scope":"viewer","expires_in_ms":99999999999999999999999999}`: 400,
+		`hunter2`: 400,
+	} {
+		a := x.do(call{method: "POST", path: "/api/v1/tokens", token: "admin", body: body})
+		if a.status != status && a.status != 422 {
+			t.Errorf("%.60s: %d", body, a.status)
+		}
+		x.refused(a, a.status, daemon.Invalid)
+		if strings.Contains(a.text, "hunter2") || strings.Contains(a.text, "exo_") {
+			t.Errorf("%.60s: the answer repeats it: %s", body, a.text)
+		}
+	}
+	a := x.do(call{method: "DELETE", path: "/api/v1/tokens/" + x.tokens[daemon.Viewer], token: "admin"})
+	if x.refused(a, 422, daemon.Invalid); strings.Contains(a.text, "exo_") {
+		t.Errorf("the answer repeats a token: %s", a.text)
+	}
+	page := decode[daemon.TokenPage](x, x.do(call{path: "/api/v1/tokens", token: "admin"}), 200)
+	if len(page.Tokens) != 4 {
+		t.Errorf("%d tokens: a bad request made one", len(page.Tokens))
+	}
+}

@@ -320,9 +320,20 @@ func (s *Store) View(ctx context.Context, fn func(daemon.Reader) error) error {
 			Hint("ask for less at a time")
 	case code(err) == sqliteBusy: // with a rollback journal a writer shuts readers out
 		return fmt.Errorf("read the store: %w: %w", daemon.ErrBusy, err)
+	case olderSchema(err):
+		return daemon.Errorf(daemon.Unavailable, "the store %s has an older schema, which cannot tell this: %w", s.opts.name(), err).
+			Hint("the next daemon of this version brings it up to date: exocomp serve")
 	}
 	return err
 }
+
+// olderSchema says whether err tells of a table or column that a migration is still
+// to make: what is declared is there in the newest schema.
+func olderSchema(err error) bool {
+	return code(err) == sqliteError && (strings.Contains(err.Error(), "no such table") || strings.Contains(err.Error(), "no such column"))
+}
+
+const sqliteError = 1
 
 // viewLimit and sharedViewLimit bound a read: in WAL mode an open one keeps the
 // log from being folded back, and with a rollback journal it blocks every commit,
