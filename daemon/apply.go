@@ -83,11 +83,20 @@ func (t *turn) command(ctx context.Context, tx Tx, c Command, repeat bool) (any,
 			return loadCordons(ctx, tx)
 		}
 		return all, err
+	case CreateToken:
+		return t.createToken(ctx, tx, c)
+	case RevokeToken:
+		return t.revokeToken(ctx, tx, c)
+	case TouchToken:
+		return nil, t.touchToken(ctx, tx, c)
+	case SetSetting:
+		return t.setSetting(ctx, tx, c)
 	}
 	panic(fmt.Sprintf("unknown command %T", c))
 }
 
 func (t *turn) enqueue(ctx context.Context, tx Tx, c Enqueue) (Enqueued, error) {
+	asked := c.Request
 	r, err := c.Request.normal()
 	if err == nil {
 		err = checkKey(c.IdemKey)
@@ -97,6 +106,9 @@ func (t *turn) enqueue(ctx context.Context, tx Tx, c Enqueue) (Enqueued, error) 
 	}
 	c.Request = r
 	f, err := t.enqueueFacts(ctx, tx, c)
+	if err == nil {
+		f.limits, err = loadJobLimits(ctx, tx, asked)
+	}
 	if err != nil {
 		return Enqueued{}, err
 	}

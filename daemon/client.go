@@ -40,6 +40,9 @@ type Client interface {
 	Lease(ctx context.Context) (LeaseReport, error)
 	// History returns the last events of the store, at most limit, the newest first.
 	History(ctx context.Context, limit int) (HistoryPage, error)
+	TokenVerbs
+	SettingVerbs
+	EventVerbs
 }
 
 // JobQuery asks for jobs, the newest first.

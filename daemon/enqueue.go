@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -22,8 +23,8 @@ import (
 type EnqueueRequest struct {
 	Kind      string            `json:"kind,omitempty" doc:"command, which is the default"`
 	Spec      Spec              `json:"spec"`
-	TimeoutMs int64             `json:"timeout_ms,omitempty" doc:"how long it may run; 0 is for ever"`
-	GraceMs   int64             `json:"grace_ms,omitempty" doc:"between TERM and KILL; 0 is the default of 10 s"`
+	TimeoutMs int64             `json:"timeout_ms,omitempty" doc:"how long it may run; 0 is the setting jobs.default_timeout"`
+	GraceMs   int64             `json:"grace_ms,omitempty" doc:"between TERM and KILL; 0 is the setting jobs.default_grace"`
 	Labels    map[string]string `json:"labels,omitempty"`
 	Priority  int64             `json:"priority,omitempty" doc:"-1000 to 1000; higher is claimed first"`
 	Lock      string            `json:"lock,omitempty" doc:"at most one job with this lock runs"`
@@ -220,6 +221,7 @@ type enqueueFacts struct {
 	dedup  *Job // a job with the same dedup key that has not ended
 	parent *Job // the job that asks
 	last   int64
+	limits jobLimits
 }
 
 // decideEnqueue returns the job that answers cmd, and whether it is a new row.
@@ -236,12 +238,15 @@ func decideEnqueue(now Instant, me Identity, epoch int64, cmd Enqueue, f enqueue
 	case f.dedup != nil:
 		return Enqueued{Job: *f.dedup, Existing: "dedup"}, false, nil
 	}
+	if err := f.limits.check(); err != nil {
+		return Enqueued{}, false, err
+	}
 	r := cmd.Request
 	j := Job{
 		ID: cmd.ID, Number: f.last + 1, Kind: r.Kind, Spec: r.Spec, State: Queued,
 		Trigger: "manual", Actor: cmd.Actor, RootID: cmd.ID,
 		DedupKey: r.Dedup, IdemKey: cmd.IdemKey, Owner: me.Incarnation, Epoch: epoch, Attempt: cmd.Attempt,
-		CreatedMs: now.Ms(), TimeoutMs: r.TimeoutMs, GraceMs: r.GraceMs,
+		CreatedMs: now.Ms(), TimeoutMs: cmp.Or(r.TimeoutMs, f.limits.timeoutMs), GraceMs: cmp.Or(f.limits.graceMs, r.GraceMs),
 		Labels: r.Labels, Priority: r.Priority, LockKey: r.Lock, Rerun: r.Rerun,
 	}
 	if cmd.IdemKey != "" {

@@ -82,6 +82,21 @@ type (
 	SetCordon struct{ Reason, Actor, Why string }
 	// LiftCordon answers []Cordon.
 	LiftCordon struct{ Reason, Actor string }
+	// CreateToken answers Token. It carries the hash: the token itself stays with
+	// whoever drew it.
+	CreateToken struct{ Token Token }
+	// RevokeToken answers Token.
+	RevokeToken struct {
+		ID, Actor string
+		LockOut   bool // also when no token of scope admin is left
+	}
+	// TouchToken answers nothing: the token was used at AtMs.
+	TouchToken struct {
+		ID   string
+		AtMs Millis
+	}
+	// SetSetting answers SettingChange.
+	SetSetting struct{ Name, Value, Actor string }
 )
 
 func (Wake) event()        {}
@@ -100,6 +115,11 @@ func (Enqueue) command()    {}
 func (Cancel) command()     {}
 func (SetCordon) command()  {}
 func (LiftCordon) command() {}
+
+func (CreateToken) command() {}
+func (RevokeToken) command() {}
+func (TouchToken) command()  {}
+func (SetSetting) command()  {}
 
 // Effect is something to be done in the world, owed by the committed state.
 // The set is closed: Perform knows them all.

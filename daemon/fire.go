@@ -154,8 +154,8 @@ func (t timetable) jobOf(f Fire, id, attempt string, me Identity, now Millis, nu
 	j := Job{
 		ID: id, Number: number, Kind: r.Kind, Spec: r.Spec, State: Queued, Trigger: "schedule",
 		Actor: "schedule:" + t.row.Name, RootID: id, Schedule: t.row.Name, DueMs: f.InstantMs, DedupKey: r.Dedup,
-		Owner: me.Incarnation, Epoch: f.Epoch, Attempt: attempt, CreatedMs: now, TimeoutMs: r.TimeoutMs,
-		GraceMs: r.GraceMs, Labels: r.Labels, Priority: r.Priority, LockKey: r.Lock, Rerun: r.Rerun,
+		Owner: me.Incarnation, Epoch: f.Epoch, Attempt: attempt, CreatedMs: now,
+		Labels: r.Labels, Priority: r.Priority, LockKey: r.Lock, Rerun: r.Rerun,
 	}
 	if t.row.Overlap == OverlapQueue && j.LockKey == "" {
 		j.LockKey = "schedule:" + t.row.Name

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -117,7 +118,7 @@ func (t *turn) enter(ctx context.Context, tx Tx, reg registration, f Fire) error
 		}
 		id, attempt := NewID("job", t.now.Wall, t.d.chance), NewID("att", t.now.Wall, t.d.chance)
 		j = reg.jobOf(f, id, attempt, t.d.cfg.Identity, t.now.Ms(), last.Number+1)
-		if f, err = t.admit(ctx, tx, f, j); err != nil {
+		if f, j, err = t.admit(ctx, tx, f, j, reg.row.Job); err != nil {
 			return err
 		}
 	}
@@ -142,34 +143,34 @@ func (t *turn) count(f Fire) {
 	}
 }
 
-// admit looks whether the job of f may join the queue, and says so in f.
-func (t *turn) admit(ctx context.Context, tx Tx, f Fire, j Job) (Fire, error) {
+// admit looks whether the job of f may join the queue, as a request of the same
+// job would be looked at, and says in f why it may not.
+func (t *turn) admit(ctx context.Context, tx Tx, f Fire, j Job, asked EnqueueRequest) (Fire, Job, error) {
 	f.Job = j.ID
 	if j.DedupKey != "" {
 		other, err := found(Jobs.First(ctx, tx, Query{By: "jobs_dedup", Equal: []any{j.DedupKey}}))
 		if err != nil {
-			return f, err
+			return f, j, err
 		}
 		if other != nil {
 			f.Outcome, f.Job = Overlapped, ""
 			f.Reason = "job " + other.ID + " with the same dedup key had not ended"
+			return f, j, nil
 		}
 	}
-	if _, err := t.rowRequest(j).normal(); err != nil {
-		e, ok := errors.AsType[*Error](err)
-		if !ok {
-			return f, err
-		}
+	limits, err := loadJobLimits(ctx, tx, asked)
+	if err != nil {
+		return f, j, err
+	}
+	r, refusal := asked.normal() // an older or newer exocomp may have stored what this one refuses
+	if refusal == nil {
+		refusal = limits.check()
+	}
+	if e, ok := errors.AsType[*Error](refusal); ok {
 		f.Outcome, f.Job, f.Reason = Refused, "", e.Msg
 	}
-	return f, nil
-}
-
-// rowRequest returns what would enqueue j: a schedule of an older exocomp may
-// ask for what this one refuses.
-func (t *turn) rowRequest(j Job) EnqueueRequest {
-	return EnqueueRequest{Kind: j.Kind, Spec: j.Spec, TimeoutMs: j.TimeoutMs, GraceMs: j.GraceMs, Labels: j.Labels,
-		Priority: j.Priority, Lock: j.LockKey, Dedup: j.DedupKey, Rerun: j.Rerun}
+	j.TimeoutMs, j.GraceMs = cmp.Or(asked.TimeoutMs, limits.timeoutMs), cmp.Or(limits.graceMs, r.GraceMs)
+	return f, j, nil
 }
 
 // void takes back what was decided for instants that lie ahead of the clock

@@ -26,11 +26,12 @@ type Desk struct {
 	About    About
 	Ask      func(ctx context.Context, c Command) (any, error)
 	Snapshot func() *Snapshot
+	Pause    Pause // of who follows events; nil: nobody can
 }
 
 // For returns the Client of one principal.
 func (k Desk) For(who Principal) Local {
-	return Local{reads: reads{store: k.Store, logs: k.Logs, clock: k.Clock, about: k.About},
+	return Local{reads: reads{store: k.Store, logs: k.Logs, clock: k.Clock, about: k.About, pause: k.Pause},
 		who: who, ask: k.Ask, snap: k.Snapshot, chance: k.Chance}
 }
 
@@ -57,6 +58,7 @@ func (l Local) Enqueue(ctx context.Context, key string, r EnqueueRequest) (Enque
 }
 
 func newEnqueue(now time.Time, chance Chance, actor, key string, r EnqueueRequest) (Enqueue, error) {
+	asked := r.GraceMs
 	r, err := r.normal()
 	if err == nil {
 		err = checkKey(key)
@@ -64,6 +66,7 @@ func newEnqueue(now time.Time, chance Chance, actor, key string, r EnqueueReques
 	if err != nil {
 		return Enqueue{}, err
 	}
+	r.GraceMs = asked // the Step knows which default holds
 	return Enqueue{ID: NewID("job", now, chance), Attempt: NewID("att", now, chance), Actor: actor,
 		IdemKey: key, Request: r}, nil
 }

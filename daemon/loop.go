@@ -116,6 +116,16 @@ func (l *Loop) Tell(ev Event) {
 	}
 }
 
+// Offer files a command for which nobody waits, if there is room at once.
+func (l *Loop) Offer(c Command) bool {
+	select {
+	case l.inbox <- Asked{Command: c}:
+		return true
+	default:
+		return false
+	}
+}
+
 // Ask files a command and waits for its answer.
 func (l *Loop) Ask(ctx context.Context, c Command) (any, error) {
 	to := make(answerBox, 1)

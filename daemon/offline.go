@@ -1,6 +1,9 @@
 package daemon
 
-import "context"
+import (
+	"cmp"
+	"context"
+)
 
 // Offline is the Client on a store that no daemon of this host serves. It
 // reads, and it writes requests to the inbox, where the holder of the lease
@@ -53,7 +56,7 @@ func (o Offline) Enqueue(ctx context.Context, key string, r EnqueueRequest) (Enq
 	j := Job{ID: c.ID, Attempt: c.Attempt, Kind: c.Request.Kind, Spec: c.Request.Spec, State: Queued, Actor: o.actor,
 		Trigger: "manual", RootID: c.ID, Reason: "submitted: waits in the inbox for an active daemon",
 		CreatedMs: now.Ms(), Labels: c.Request.Labels, Priority: c.Request.Priority, LockKey: c.Request.Lock,
-		TimeoutMs: c.Request.TimeoutMs, GraceMs: c.Request.GraceMs, Rerun: c.Request.Rerun, DedupKey: c.Request.Dedup}
+		TimeoutMs: c.Request.TimeoutMs, GraceMs: cmp.Or(c.Request.GraceMs, defGrace.Milliseconds()), Rerun: c.Request.Rerun, DedupKey: c.Request.Dedup}
 	return Enqueued{Job: j, Submitted: true}, nil
 }
 

@@ -15,6 +15,7 @@ type reads struct {
 	logs  Logs
 	clock Clock
 	about About
+	pause Pause // of who follows; nil: nobody can
 }
 
 // About is what a process says of itself in its status.
@@ -23,6 +24,7 @@ type About struct {
 	DataDir  string
 	StateDir string
 	Host     string
+	Flags    map[string]FlagValue // of a daemon: those that are settings, by name
 }
 
 // findJob resolves an id or a number.

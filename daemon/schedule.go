@@ -85,6 +85,7 @@ func (r ScheduleRequest) normal() (ScheduleRequest, error) {
 		r.DeadlineMs = defDeadline.Milliseconds()
 	}
 	job, err := r.Job.normal()
+	job.GraceMs = r.Job.GraceMs // what is not named is the setting's, at each fire
 	if r.Job = job; err != nil {
 		return r, err
 	}

@@ -36,9 +36,6 @@ func (t *turn) answer(s Schedule, effective string) ScheduleAnswer {
 	return ScheduleAnswer{Schedule: s, Generation: t.registry.generation + 1, Effective: effective}
 }
 
-// AtOnce is what ScheduleAnswer.Effective says of a change that needs no reload.
-const AtOnce = "at once"
-
 const atReload = "at the next reload: systemctl reload exocomp, or send the daemon SIGHUP"
 
 func (t *turn) putSchedule(ctx context.Context, tx Tx, c PutSchedule) (any, error) {
@@ -110,7 +107,7 @@ func (t *turn) dropSchedule(ctx context.Context, tx Tx, c DropSchedule, repeat b
 		return nil, err
 	}
 	if !found && repeat {
-		return t.answer(Schedule{Name: c.Name}, AtOnce), nil
+		return t.answer(Schedule{Name: c.Name}, string(AtOnce)), nil
 	}
 	if !found {
 		return nil, noSuchSchedule(c.Name)
@@ -121,7 +118,7 @@ func (t *turn) dropSchedule(ctx context.Context, tx Tx, c DropSchedule, repeat b
 	if err := Schedules.Delete(ctx, tx, c.Name); err != nil {
 		return nil, err
 	}
-	return t.answer(row, AtOnce), t.record(ctx, tx, "schedule.removed", c.Name, "by "+c.Actor)
+	return t.answer(row, string(AtOnce)), t.record(ctx, tx, "schedule.removed", c.Name, "by "+c.Actor)
 }
 
 func (t *turn) enableSchedule(ctx context.Context, tx Tx, c EnableSchedule) (any, error) {
@@ -132,7 +129,7 @@ func (t *turn) enableSchedule(ctx context.Context, tx Tx, c EnableSchedule) (any
 	if !found {
 		return nil, noSuchSchedule(c.Name)
 	}
-	effective := AtOnce
+	effective := string(AtOnce)
 	if c.On {
 		effective = atReload
 	}

@@ -22,5 +22,6 @@ func Seed(ctx context.Context, tx Tx, now Instant, c Chance) (adminToken string,
 		return "", err
 	}
 	text, row := NewToken("admin", Admin, now.Ms(), c)
+	row.By = "init"
 	return text, Tokens.Put(ctx, tx, row)
 }

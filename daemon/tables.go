@@ -50,6 +50,13 @@ var (
 	})
 	Tokens = declare[Token](Table{
 		Name: "tokens", Key: []string{"id"}, Guarded: true,
+		Indexes: []Index{
+			{Name: "tokens_live", Columns: []string{"name"}, Unique: true, Where: "revoked_ms = 0"},
+			{Name: "tokens_created", Columns: []string{"created_ms", "id"}, Unique: true},
+		},
+	})
+	SettingRows = declare[SettingRow](Table{
+		Name: "settings", Key: []string{"name"}, Guarded: true,
 	})
 	Happenings = declare[Happening](Table{
 		Name: "events", Key: []string{"seq"}, Guarded: true,

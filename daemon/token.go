@@ -21,6 +21,13 @@ type Token struct {
 	CreatedMs Millis `db:"created_ms" json:"created_at"`
 	ExpiresMs Millis `db:"expires_ms" json:"expires_at,omitempty"`
 	RevokedMs Millis `db:"revoked_ms" json:"revoked_at,omitempty"`
+	UsedMs    Millis `db:"last_used_ms" json:"last_used_at,omitempty" doc:"as of a minute"`
+	By        string `db:"by_actor" json:"by,omitempty" doc:"who made it"`
+}
+
+// live says whether the token is good at now.
+func (t Token) live(now Millis) bool {
+	return t.ID != "" && t.RevokedMs == 0 && (t.ExpiresMs == 0 || now < t.ExpiresMs)
 }
 
 // Scope is what a principal may do. Each one includes those before it.
@@ -42,8 +49,9 @@ func (s Scope) Allows(want Scope) bool { return scopeRank[s] >= scopeRank[want] 
 type Principal struct {
 	Actor  string
 	Scope  Scope
-	Bearer bool // known by a bearer token, not only by the socket it came through
-	Job    *Job // known by a job's token: the job that asks
+	Bearer bool  // known by a bearer token, not only by the socket it came through
+	Token  Token // the token of the store by which it is known, if it is by one
+	Job    *Job  // known by a job's token: the job that asks
 }
 
 // A token is exo_<id>_<secret><checksum>: the prefix lets secret scanners find
@@ -101,10 +109,10 @@ func Authenticate(ctx context.Context, s Store, now Millis, text string) (Princi
 		return Principal{}, err
 	}
 	good := subtle.ConstantTimeCompare([]byte(hashToken(text)), []byte(row.Hash)) == 1
-	if !good || row.RevokedMs != 0 || row.ExpiresMs != 0 && now >= row.ExpiresMs {
+	if !good || !row.live(now) {
 		return Principal{}, badToken()
 	}
-	return Principal{Actor: "token:" + row.Name, Scope: row.Scope, Bearer: true}, nil
+	return Principal{Actor: "token:" + row.Name, Scope: row.Scope, Bearer: true, Token: row}, nil
 }
 
 // A job is known by a token made from its attempt and a key of the store, so

@@ -403,10 +403,14 @@ func (t *turn) record(ctx context.Context, tx Tx, kind, subject, detail string) 
 }
 
 func (t *turn) append(ctx context.Context, tx Tx, h Happening) error {
+	return appendHappening(ctx, tx, t.d.tenure.known.epoch, h)
+}
+
+func appendHappening(ctx context.Context, tx Tx, epoch int64, h Happening) error {
 	last, _, err := Happenings.First(ctx, tx, Query{Desc: true})
 	if err != nil {
 		return err
 	}
-	h.Seq, h.Epoch = last.Seq+1, t.d.tenure.known.epoch
+	h.Seq, h.Epoch = last.Seq+1, epoch
 	return Happenings.Put(ctx, tx, h)
 }

@@ -113,7 +113,7 @@ func (a *app) root() *cobra.Command {
 	})
 	root.AddCommand(a.initCmd(), a.serveCmd(), a.keeperCmd(), a.lockprobeCmd(), a.runCmd(), a.jobsCmd(), a.schedulesCmd(), a.cordonCmd(),
 		a.uncordonCmd(), a.statusCmd(), a.leaseCmd(), a.fenceCmd(), a.unfenceCmd(), a.versionCmd(),
-		a.contextCmd(), a.docsCmd(), a.completionCmd())
+		a.tokensCmd(), a.settingsCmd(), a.eventsCmd(), a.contextCmd(), a.docsCmd(), a.completionCmd())
 	a.completions(root)
 	group(root)
 	strictArgs(root)

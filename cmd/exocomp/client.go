@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/user"
 	"strings"
+	"time"
 
 	"github.com/exocomp/exocomp/daemon"
 	"github.com/exocomp/exocomp/daemon/api"
@@ -62,6 +63,9 @@ func answers(ctx context.Context, socket string) bool {
 	return true
 }
 
+// followPause is how long a follower of events waits before it looks again.
+const followPause = 250 * time.Millisecond
+
 // offline works on the store of a host without a daemon.
 func (a *app) offline(ctx context.Context, write bool) (daemon.Client, func(), error) {
 	g := &a.global
@@ -71,7 +75,7 @@ func (a *app) offline(ctx context.Context, write bool) (daemon.Client, func(), e
 	}
 	about := daemon.About{Version: version, DataDir: g.dataDir, StateDir: g.stateDir, Host: g.host}
 	c := daemon.NewOffline(s, logfile.Dir{Root: g.data(logsDir)}, linux.NewClock(), linux.Chance{}, about, "local:"+userName())
-	return c, func() { s.Close() }, nil
+	return c.Pausing(linux.PauseFor(followPause)), func() { s.Close() }, nil
 }
 
 func userName() string {

@@ -28,7 +28,7 @@ type front struct {
 func (s *service) listen() (*front, error) {
 	f := &front{log: s.log}
 	srv := api.New(api.Options{Desk: s.desk(), Store: s.store, Clock: s.clock, Snapshot: s.loop.Snapshot,
-		Version: version, Log: s.log})
+		Log: s.log, Offer: s.loop.Offer})
 	var err error
 	if f.socket, err = linux.ListenUnix(s.a.global.state(apiSocket)); err != nil {
 		return nil, dirError(s.a.global.stateDir, err)

@@ -13,8 +13,8 @@ var groups = []struct {
 	verbs []string
 }{
 	{"Jobs:", []string{"run", "jobs", "schedules"}},
-	{"The daemon and its store:", []string{"status", "lease", "serve", "cordon", "uncordon", "fence", "unfence"}},
-	{"Setting up, and looking up:", []string{"init", "context", "docs", "completion", "version", "help"}},
+	{"The daemon and its store:", []string{"status", "lease", "events", "serve", "cordon", "uncordon", "fence", "unfence"}},
+	{"Setting up, and looking up:", []string{"init", "tokens", "settings", "context", "docs", "completion", "version", "help"}},
 }
 
 // helpCmd is --help for whoever types help, and knows what is no command.

@@ -41,6 +41,9 @@ var meanings = map[string]string{
 	"inbox.refused":   "the request %s was refused",
 	"cordon.set":      "cordoned: %s",
 	"cordon.lifted":   "uncordoned: %s",
+	"token.created":   "the token %s was made",
+	"token.revoked":   "the token %s was revoked",
+	"setting.changed": "the setting %s was changed",
 	"lease.standdown": "%s stood down: it ended its jobs, wrote nothing more, and left with exit 76",
 }
 

@@ -227,7 +227,7 @@ func (a *app) changeSchedule(ctx context.Context, change func(context.Context, d
 			a.say("  next %s (%s)", u.Local, in(u.Starts))
 		}
 	}
-	if ans.Generation > 0 && ans.Effective != daemon.AtOnce {
+	if ans.Generation > 0 && ans.Effective != string(daemon.AtOnce) {
 		a.say("  in force %s", ans.Effective)
 	}
 	return nil

@@ -32,6 +32,7 @@ type serveFlags struct {
 	grace  time.Duration
 	jobs   int
 	reload time.Duration
+	values map[string]daemon.FlagValue // of the flags that are settings
 }
 
 func (a *app) serveCmd() *cobra.Command {
@@ -47,6 +48,7 @@ func (a *app) serveCmd() *cobra.Command {
 			if f.terms.Renew == 0 {
 				f.terms.Renew = f.terms.TTL / 5
 			}
+			f.values = a.flagValues(c.Flags())
 			return a.serve(c.Context(), f)
 		},
 	}
@@ -201,8 +203,8 @@ func (s *service) wire(cfg daemon.Config) {
 func (s *service) desk() daemon.Desk {
 	g := &s.a.global
 	return daemon.Desk{Store: s.store, Logs: logfile.Dir{Root: g.data(logsDir)}, Clock: s.clock, Chance: linux.Chance{},
-		About: daemon.About{Version: version, DataDir: g.dataDir, StateDir: g.stateDir, Host: g.host},
-		Ask:   s.loop.Ask, Snapshot: s.loop.Snapshot}
+		About: daemon.About{Version: version, DataDir: g.dataDir, StateDir: g.stateDir, Host: g.host, Flags: s.f.values},
+		Ask:   s.loop.Ask, Snapshot: s.loop.Snapshot, Pause: linux.PauseFor(followPause)}
 }
 
 // run runs the loop to its end and returns its exit code.

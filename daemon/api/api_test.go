@@ -78,6 +78,14 @@ func TestWhoMayDoWhat(t *testing.T) {
 		"disable-schedule": {"POST", "/api/v1/schedules/x/disable", ""},
 		"list-upcoming":    {"GET", "/api/v1/upcoming", ""},
 		"list-fires":       {"GET", "/api/v1/fires", ""},
+
+		"list-events":   {"GET", "/api/v1/events", ""},
+		"create-token":  {"POST", "/api/v1/tokens", `{"name":"new","scope":"viewer"}`},
+		"list-tokens":   {"GET", "/api/v1/tokens", ""},
+		"revoke-token":  {"DELETE", "/api/v1/tokens/new", ""},
+		"list-settings": {"GET", "/api/v1/settings", ""},
+		"get-setting":   {"GET", "/api/v1/settings/jobs.max_queued", ""},
+		"set-setting":   {"PUT", "/api/v1/settings/jobs.max_queued", `{"value":"100"}`},
 	}
 	x.enqueue(x.local(""), "true")
 	for _, id := range api.Operations(x.srv) {

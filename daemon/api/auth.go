@@ -46,6 +46,14 @@ var scopes = map[string]need{
 	"disable-schedule": {daemon.Operator, false},
 	"list-upcoming":    {daemon.Viewer, false},
 	"list-fires":       {daemon.Viewer, false},
+
+	"list-events":   {daemon.Viewer, false},
+	"create-token":  {daemon.Admin, false},
+	"list-tokens":   {daemon.Admin, false},
+	"revoke-token":  {daemon.Admin, false},
+	"list-settings": {daemon.Viewer, false},
+	"get-setting":   {daemon.Viewer, false},
+	"set-setting":   {daemon.Admin, false},
 }
 
 // peer is the user at the other end of a Unix socket.
@@ -136,7 +144,11 @@ func (s *Server) bearer(ctx context.Context, head string) (daemon.Principal, err
 			Hint("send Authorization: Bearer TOKEN")
 	}
 	now := daemon.ReadClock(s.opts.Clock).Ms()
-	return daemon.Authenticate(ctx, s.opts.Store, now, strings.TrimSpace(token))
+	who, err := daemon.Authenticate(ctx, s.opts.Store, now, strings.TrimSpace(token))
+	if err == nil {
+		s.used(who, now)
+	}
+	return who, err
 }
 
 func userName(uid int) string {

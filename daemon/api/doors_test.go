@@ -46,6 +46,14 @@ var wanted = map[string]struct {
 	"disable-schedule": {daemon.Operator, false},
 	"list-upcoming":    {daemon.Viewer, false},
 	"list-fires":       {daemon.Viewer, false},
+
+	"list-events":   {daemon.Viewer, false},
+	"create-token":  {daemon.Admin, false},
+	"list-tokens":   {daemon.Admin, false},
+	"revoke-token":  {daemon.Admin, false},
+	"list-settings": {daemon.Viewer, false},
+	"get-setting":   {daemon.Viewer, false},
+	"set-setting":   {daemon.Admin, false},
 }
 
 // document is what is read of /openapi.json.
@@ -130,7 +138,7 @@ func TestEachCallerAtEachDoor(t *testing.T) {
 			caller{"revoked", "revoked", local, "", true, false},
 			caller{"mistyped", x.admin + "x", local, "", true, false})
 	}
-	fill := strings.NewReplacer("{job}", "99", "{reason}", "none", "{schedule}", "none")
+	fill := strings.NewReplacer("{job}", "99", "{reason}", "none", "{schedule}", "none", "{token}", "none", "{name}", "none")
 	for path, methods := range x.document().Paths {
 		for method, op := range methods {
 			need := wanted[op.OperationID]

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/go-chi/chi/v5"
 
 	"github.com/exocomp/exocomp/daemon"
@@ -18,19 +19,16 @@ func Scopes() map[string]daemon.Scope {
 	return out
 }
 
-// Operations returns the operations that a server serves under /api/v1, by
-// walking its routes.
+// Operations returns the operations that a server serves under /api/v1, by walking
+// its routes and naming each as the document does.
 func Operations(s *Server) []string {
-	names := map[string]string{
-		"POST /api/v1/jobs": "enqueue-job", "GET /api/v1/jobs": "list-jobs", "GET /api/v1/jobs/{job}": "get-job",
-		"POST /api/v1/jobs/{job}/cancel": "cancel-job", "GET /api/v1/jobs/{job}/logs": "read-log",
-		"GET /api/v1/status": "get-status", "GET /api/v1/lease": "get-lease", "GET /api/v1/history": "get-history",
-		"POST /api/v1/maintenance/cordon": "cordon", "DELETE /api/v1/maintenance/cordon/{reason}": "uncordon",
-		"GET /api/v1/schedules": "list-schedules", "POST /api/v1/schedules": "add-schedule",
-		"GET /api/v1/schedules/{schedule}": "get-schedule", "PUT /api/v1/schedules/{schedule}": "edit-schedule",
-		"DELETE /api/v1/schedules/{schedule}": "remove-schedule", "POST /api/v1/schedules/{schedule}/enable": "enable-schedule",
-		"POST /api/v1/schedules/{schedule}/disable": "disable-schedule", "GET /api/v1/upcoming": "list-upcoming",
-		"GET /api/v1/fires": "list-fires",
+	names := map[string]string{}
+	for path, item := range s.doc.Paths {
+		for method, op := range map[string]*huma.Operation{"GET": item.Get, "POST": item.Post, "PUT": item.Put, "PATCH": item.Patch, "DELETE": item.Delete} {
+			if op != nil {
+				names[method+" "+path] = op.OperationID
+			}
+		}
 	}
 	var out []string
 	_ = chi.Walk(s.mux, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
@@ -39,7 +37,7 @@ func Operations(s *Server) []string {
 		}
 		id, ok := names[method+" "+route]
 		if !ok {
-			id = method + " " + route // a route that nobody named
+			id = method + " " + route // a route that the document does not know
 		}
 		out = append(out, id)
 		return nil
@@ -47,3 +45,6 @@ func Operations(s *Server) []string {
 	slices.Sort(out)
 	return out
 }
+
+// Document returns what is served at /openapi.json.
+func (s *Server) Document() *huma.OpenAPI { return s.doc }

@@ -66,7 +66,7 @@ func describeLogs(doc *huma.OpenAPI) {
 	param("raw", "query", huma.TypeString, "stdout, stderr or both")
 	param("Last-Event-ID", "header", huma.TypeInteger, "counts more than from")
 	o.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
-		"text/event-stream": {}, "application/octet-stream": {}}}}
+		"text/event-stream": {}, "application/octet-stream": {}}}, "default": problemResponse(doc)}
 	doc.AddOperation(&o)
 }
 

@@ -132,8 +132,8 @@ func newRigWith(t *testing.T, change func(*api.Options)) *rig {
 		Terms: daemon.DefaultTerms(), Limit: 10, DrainGrace: time.Second}
 	d := daemon.New(cfg, daemon.Needs{Clock: clk, Store: x.store, Site: nobody{}, Chance: linux.Chance{}, Log: slog.New(slog.DiscardHandler)})
 	x.loop = daemon.NewLoop(d, daemon.Ports{Runner: x.jobs, Process: nobody{}}, slog.New(slog.DiscardHandler), nil)
-	desk := daemon.Desk{Store: x.store, Logs: x.logs, Clock: clk, Chance: linux.Chance{}, Ask: x.loop.Ask, Snapshot: x.loop.Snapshot}
-	x.opts = api.Options{Desk: desk, Store: x.store, Clock: clk, Snapshot: x.loop.Snapshot, Version: "test", Log: log,
+	desk := daemon.Desk{Store: x.store, Logs: x.logs, Clock: clk, Chance: linux.Chance{}, Ask: x.loop.Ask, Snapshot: x.loop.Snapshot, Pause: linux.PauseFor(time.Millisecond)}
+	x.opts = api.Options{Desk: desk, Store: x.store, Clock: clk, Snapshot: x.loop.Snapshot, Log: log, Offer: x.loop.Offer,
 		Beat: 10 * time.Millisecond}
 	if change != nil {
 		change(&x.opts)

@@ -14,7 +14,11 @@ import (
 // the Client.
 func (s *Server) routes(api huma.API) {
 	api.UseMiddleware(s.guard)
-	register(api, op("enqueue-job", http.MethodPost, "/jobs", "Accept a job"), s.enqueue)
+	enqueue := op("enqueue-job", http.MethodPost, "/jobs", "Accept a job: 201; or answer with the one that a key made before: 200")
+	enqueue.DefaultStatus = http.StatusCreated
+	register(api, enqueue, s.enqueue)
+	answers := api.OpenAPI().Paths["/api/v1/jobs"].Post.Responses
+	answers["200"] = answers["201"]
 	register(api, op("list-jobs", http.MethodGet, "/jobs", "List jobs, the newest first"), s.listJobs)
 	register(api, op("get-job", http.MethodGet, "/jobs/{job}", "Show one job"), s.getJob)
 	register(api, op("cancel-job", http.MethodPost, "/jobs/{job}/cancel", "Cancel one job"), s.cancelJob)
@@ -24,7 +28,9 @@ func (s *Server) routes(api huma.API) {
 	register(api, op("cordon", http.MethodPost, "/maintenance/cordon", "Start no new root jobs"), s.cordon)
 	register(api, op("uncordon", http.MethodDelete, "/maintenance/cordon/{reason}", "Lift one reason of a cordon"), s.uncordon)
 	s.scheduleRoutes(api)
+	s.manageRoutes(api)
 	describeLogs(api.OpenAPI())
+	describeEvents(api.OpenAPI())
 }
 
 // op is what all operations share. huma's own limit on bodies lies one byte
@@ -33,7 +39,7 @@ func (s *Server) routes(api huma.API) {
 func op(id, method, path, summary string) huma.Operation {
 	return huma.Operation{OperationID: id, Method: method, Path: "/api/v1" + path, Summary: summary,
 		MaxBodyBytes: maxBody + 1, BodyReadTimeout: answerWithin, RejectUnknownQueryParameters: true,
-		Security: []map[string][]string{{"bearer": {}}}}
+		Security: []map[string][]string{{"bearer": {string(scopes[id].scope)}}}}
 }
 
 // register lets a handler return any error: it is translated here.

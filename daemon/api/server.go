@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -30,9 +31,11 @@ type Options struct {
 	Store    daemon.Store // where tokens are looked up
 	Clock    daemon.Clock
 	Snapshot func() *daemon.Snapshot
-	Version  string
 	Log      *slog.Logger
 	Beat     time.Duration // between heartbeats of a quiet stream; default 15 s
+	// Offer files a command that nobody waits for, if there is room. Nil: the last
+	// use of tokens is not kept.
+	Offer func(daemon.Command) bool
 }
 
 // Server serves the API.
@@ -41,6 +44,10 @@ type Server struct {
 	mux    chi.Router
 	ids    func() string // of requests
 	within time.Duration // how long an answer may take
+	doc    *huma.OpenAPI
+
+	uses      uses
+	followers atomic.Int64
 }
 
 // Limits of one request.
@@ -60,15 +67,22 @@ func New(o Options) *Server {
 	s.mux.MethodNotAllowed(s.wrongMethod)
 	s.mux.Get("/healthz", s.healthz)
 	s.mux.Get("/readyz", s.readyz)
-	s.routes(humachi.New(s.mux, config(o.Version)))
+	api := humachi.New(s.mux, config())
+	s.doc = api.OpenAPI()
+	s.routes(api)
+	s.mux.Get(eventsPath, s.guarded("list-events", s.events))
 	s.mux.Get(logsPath, s.guarded("read-log", s.logs))
 	return s
 }
 
+// documentVersion is the version of the document: it rises when the API changes in
+// a way that its callers notice. The version of the program is in the status.
+const documentVersion = "1.0.0"
+
 // config is huma's without what it adds by itself: schema links in bodies, and
 // a documentation page that loads scripts from elsewhere.
-func config(version string) huma.Config {
-	c := huma.DefaultConfig("exocomp", version)
+func config() huma.Config {
+	c := huma.DefaultConfig("exocomp", documentVersion)
 	c.CreateHooks = nil
 	c.DocsPath = ""
 	c.SchemasPath = ""
@@ -124,7 +138,7 @@ func (s *Server) wrongMethod(w http.ResponseWriter, r *http.Request) {
 // allowed lists the methods that r could have used.
 func (s *Server) allowed(r *http.Request) string {
 	var methods []string
-	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
 		if s.mux.Match(chi.NewRouteContext(), m, r.URL.EscapedPath()) {
 			methods = append(methods, m)
 		}

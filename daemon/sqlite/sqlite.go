@@ -29,7 +29,7 @@ import (
 	"github.com/exocomp/exocomp/daemon"
 )
 
-var _ daemon.Store = (*Store)(nil)
+var _ daemon.AloneStore = (*Store)(nil)
 
 // Options say which database, and how.
 type Options struct {
@@ -320,9 +320,20 @@ func (s *Store) View(ctx context.Context, fn func(daemon.Reader) error) error {
 			Hint("ask for less at a time")
 	case code(err) == sqliteBusy: // with a rollback journal a writer shuts readers out
 		return fmt.Errorf("read the store: %w: %w", daemon.ErrBusy, err)
+	case olderSchema(err):
+		return daemon.Errorf(daemon.Unavailable, "the store %s has an older schema, which cannot tell this: %w", s.opts.name(), err).
+			Hint("the next daemon of this version brings it up to date: exocomp serve")
 	}
 	return err
 }
+
+// olderSchema says whether err tells of a table or column that a migration is still
+// to make: what is declared is there in the newest schema.
+func olderSchema(err error) bool {
+	return code(err) == sqliteError && (strings.Contains(err.Error(), "no such table") || strings.Contains(err.Error(), "no such column"))
+}
+
+const sqliteError = 1
 
 // viewLimit and sharedViewLimit bound a read: in WAL mode an open one keeps the
 // log from being folded back, and with a rollback journal it blocks every commit,
@@ -425,6 +436,22 @@ func (s *Store) Update(ctx context.Context, g daemon.Guard, fn func(daemon.Tx) e
 		}
 		return fn(t)
 	})
+}
+
+// UpdateAlone implements daemon.AloneStore. The triggers compare the lease row with
+// g at each write, so that they open when fn has taken the lease, not before. It
+// does not migrate: an older schema is refused.
+func (s *Store) UpdateAlone(ctx context.Context, g daemon.Guard, fn func(daemon.Tx) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.current {
+		return daemon.Errorf(daemon.BadConfig, "the store %s has an older schema: a daemon brings it up to date", s.opts.name()).
+			Hint("start one: exocomp serve")
+	}
+	if err := s.fence(ctx, g); err != nil {
+		return fmt.Errorf("arm the fence: %w", err)
+	}
+	return fenceError(s.transact(ctx, func() error { return fn(&tx{run: prepared{s}}) }))
 }
 
 // transact runs fn between BEGIN IMMEDIATE and COMMIT. The caller holds mu.

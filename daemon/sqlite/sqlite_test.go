@@ -142,6 +142,7 @@ func TestTriggersStopRawSQLOfADeposedHolder(t *testing.T) {
 			daemon.Cordons.Put(t.Context(), tx, daemon.Cordon{Reason: "r"}),
 			daemon.Schedules.Put(t.Context(), tx, daemon.Schedule{Name: "s"}),
 			daemon.Fires.Put(t.Context(), tx, daemon.Fire{Schedule: "s"}),
+			daemon.SettingRows.Put(t.Context(), tx, daemon.SettingRow{Name: "s"}),
 			daemon.Happenings.Put(t.Context(), tx, daemon.Happening{Seq: 1}))
 	})
 	if err != nil {
@@ -196,7 +197,7 @@ func TestFenceIsComplete(t *testing.T) {
 	check()
 	oldMigrations := migrations
 	t.Cleanup(func() { migrations = oldMigrations })
-	migrations = append(slices.Clone(migrations), migration{version: 2, minReader: 2, sql: `
+	migrations = append(slices.Clone(migrations), migration{version: latest() + 1, minReader: 2, sql: `
 		CREATE TABLE cordons2 (reason TEXT PRIMARY KEY, by_actor TEXT NOT NULL, at_ms INTEGER NOT NULL, why TEXT NOT NULL) STRICT;
 		DROP TABLE cordons; ALTER TABLE cordons2 RENAME TO cordons`})
 	s.current = false
