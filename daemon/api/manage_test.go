@@ -385,13 +385,13 @@ func TestAFollowerOfEventsComesBack(t *testing.T) {
 func TestAWrongRequestForATokenIsNotRepeated(t *testing.T) {
 	x := newRig(t)
 	for body, status := range map[string]int{
-		`{"name":"hunter2 x","scope":"viewer"}`:                                    422,
-		`{"name":"x","scope":"hunter2"}`:                                           422,
-		`{"name":7,"scope":"viewer"}`:                                              422,
-		`{"name":"x","scope":"viewer","expires_in_ms":"hunter2"}`:                  422,
-		`{"name":"x","scope":"viewer","expires_in_ms":-5}`:                         422,
-		`{"name":"x","scope":"viewer","secret":"hunter2"}`:                         422,
-		`{"name":"x"}`:                                                             422,
+		`{"name":"hunter2 x","scope":"viewer"}`:                   422,
+		`{"name":"x","scope":"hunter2"}`:                          422,
+		`{"name":7,"scope":"viewer"}`:                             422,
+		`{"name":"x","scope":"viewer","expires_in_ms":"hunter2"}`: 422,
+		`{"name":"x","scope":"viewer","expires_in_ms":-5}`:        422,
+		`{"name":"x","scope":"viewer","secret":"hunter2"}`:        422,
+		`{"name":"x"}`: 422,
 		`{"name":"` + strings.Repeat("hunter2", 5000) + `","scope":"viewer"}`:      422,
 		`{"name":"` + x.tokens[daemon.Viewer] + `","scope":"viewer"}`:              422,
 		`{"name":"x","scope":"viewer","expires_in_ms":99999999999999999999999999}`: 400,
@@ -413,5 +413,34 @@ func TestAWrongRequestForATokenIsNotRepeated(t *testing.T) {
 	page := decode[daemon.TokenPage](x, x.do(call{path: "/api/v1/tokens", token: "admin"}), 200)
 	if len(page.Tokens) != 4 {
 		t.Errorf("%d tokens: a bad request made one", len(page.Tokens))
+	}
+}
+
+func TestAStreamEndsWithItsToken(t *testing.T) {
+	x := newRig(t)
+	x.srv.RecheckEvery(10 * time.Millisecond)
+	j := x.running(x.inside())
+	made := x.make("watcher", "viewer", "")
+	c := x.client(made.Secret)
+	ended := make(chan error, 2)
+	begun := make(chan bool, 100)
+	go func() {
+		ended <- c.FollowEvents(t.Context(), 0, func(daemon.Happening) error { begun <- true; return nil })
+	}()
+	go func() {
+		_, err := c.Logs(t.Context(), j.ID, daemon.LogQuery{Follow: true}, func(daemon.LogChunk) error { begun <- true; return nil })
+		ended <- err
+	}()
+	<-begun
+	decode[daemon.TokenInfo](x, x.do(call{method: "DELETE", path: "/api/v1/tokens/watcher", token: "admin"}), 200)
+	for range 2 {
+		select {
+		case err := <-ended:
+			if daemon.CodeOf(err) != daemon.NoToken {
+				t.Errorf("the stream ended with %v", err)
+			}
+		case <-time.After(patience):
+			t.Fatal("the stream goes on without its token")
+		}
 	}
 }
