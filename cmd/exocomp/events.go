@@ -17,6 +17,7 @@ import (
 
 func (a *app) eventsCmd() *cobra.Command {
 	var follow bool
+	var cursor string
 	var n int
 	c := &cobra.Command{
 		Use:   "events",
@@ -28,21 +29,26 @@ func (a *app) eventsCmd() *cobra.Command {
 			if n < 0 || n > 1000 || n == 0 && !follow {
 				return daemon.Errorf(daemon.Usage, "-n %d: it must be between 1 and 1000, or 0 with --follow", n).Hint("leave it out for 50")
 			}
+			if follow && cursor != "" {
+				return daemon.Errorf(daemon.Usage, "--follow and --cursor: one goes on with what is new, the other with what is older").
+					Hint("leave one of them out")
+			}
 			c, done, err := a.connect(cmd.Context(), false)
 			if err != nil {
 				return err
 			}
 			defer done()
-			return a.events(cmd.Context(), c, n, follow)
+			return a.events(cmd.Context(), c, cursor, n, follow)
 		},
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what happens from now on")
+	c.Flags().StringVar(&cursor, "cursor", "", "go on with what is older than an earlier page")
 	c.Flags().IntVarP(&n, "lines", "n", 50, "how many of the last ones, at most 1000")
 	return c
 }
 
-func (a *app) events(ctx context.Context, c daemon.Client, n int, follow bool) error {
-	page, err := c.Events(ctx, daemon.EventQuery{Limit: max(n, 1)})
+func (a *app) events(ctx context.Context, c daemon.Client, cursor string, n int, follow bool) error {
+	page, err := c.Events(ctx, daemon.EventQuery{Cursor: cursor, Limit: max(n, 1)})
 	if err != nil {
 		return err
 	}
@@ -61,6 +67,9 @@ func (a *app) events(ctx context.Context, c daemon.Client, n int, follow bool) e
 		}
 	}
 	if !follow {
+		if page.Next != "" {
+			a.say("older: --cursor %s", page.Next)
+		}
 		return nil
 	}
 	last := int64(0)

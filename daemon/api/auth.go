@@ -189,6 +189,17 @@ func (n need) refusal(who daemon.Principal) error {
 	return nil
 }
 
+// stillMay says whether whoever opened a stream may go on with it: a token that was
+// revoked, or has expired, ends what it began. A store that cannot be read just now
+// is no reason to.
+func (s *Server) stillMay(r *http.Request, op string) error {
+	_, err := s.authorize(r, op)
+	if code := daemon.CodeOf(err); code == daemon.NoToken || code == daemon.Forbidden {
+		return err
+	}
+	return nil
+}
+
 type principalKey struct{}
 
 // guard enforces the table for huma's operations, and what else all of them

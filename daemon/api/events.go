@@ -148,9 +148,15 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request, c daemon.C
 	out := newSSE(w)
 	beat := time.NewTicker(s.opts.Beat)
 	defer beat.Stop()
+	check := time.NewTicker(s.recheck)
+	defer check.Stop()
 	for {
 		var err error
 		select {
+		case <-check.C:
+			if err = s.stillMay(r, "list-events"); err != nil {
+				_ = out.send("error", "", problemFor(r.Context(), err)) // the peer may be gone
+			}
 		case h := <-events:
 			beat.Reset(s.opts.Beat)
 			err = out.send("event", strconv.FormatInt(h.Seq, 10), h)

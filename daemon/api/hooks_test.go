@@ -28,6 +28,9 @@ func (s *Server) Routes() (routes []string) {
 // AnswerWithin sets how long an answer may take.
 func (s *Server) AnswerWithin(d time.Duration) { s.within = d }
 
+// RecheckEvery sets how often a stream is looked at for whether it may go on.
+func (s *Server) RecheckEvery(d time.Duration) { s.recheck = d }
+
 // Break adds a route whose handler panics, after it began an answer or before.
 func (s *Server) Break(path string, begun bool) {
 	s.mux.Get(path, func(w http.ResponseWriter, _ *http.Request) {

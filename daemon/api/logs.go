@@ -217,9 +217,15 @@ func (s *Server) streamLog(w http.ResponseWriter, r *http.Request, c daemon.Clie
 	out := newSSE(w)
 	beat := time.NewTicker(s.opts.Beat)
 	defer beat.Stop()
+	check := time.NewTicker(s.recheck)
+	defer check.Stop()
 	for {
 		var err error
 		select {
+		case <-check.C:
+			if err = s.stillMay(r, "read-log"); err != nil {
+				_ = out.send("error", "", problemFor(r.Context(), err)) // the peer may be gone
+			}
 		case chunk := <-chunks:
 			beat.Reset(s.opts.Beat)
 			err = out.send("log", strconv.FormatInt(chunk.Next, 10), newLogEvent(chunk))

@@ -415,3 +415,32 @@ func TestAWrongRequestForATokenIsNotRepeated(t *testing.T) {
 		t.Errorf("%d tokens: a bad request made one", len(page.Tokens))
 	}
 }
+
+func TestAStreamEndsWithItsToken(t *testing.T) {
+	x := newRig(t)
+	x.srv.RecheckEvery(10 * time.Millisecond)
+	j := x.running(x.inside())
+	made := x.make("watcher", "viewer", "")
+	c := x.client(made.Secret)
+	ended := make(chan error, 2)
+	begun := make(chan bool, 100)
+	go func() {
+		ended <- c.FollowEvents(t.Context(), 0, func(daemon.Happening) error { begun <- true; return nil })
+	}()
+	go func() {
+		_, err := c.Logs(t.Context(), j.ID, daemon.LogQuery{Follow: true}, func(daemon.LogChunk) error { begun <- true; return nil })
+		ended <- err
+	}()
+	<-begun
+	decode[daemon.TokenInfo](x, x.do(call{method: "DELETE", path: "/api/v1/tokens/watcher", token: "admin"}), 200)
+	for range 2 {
+		select {
+		case err := <-ended:
+			if daemon.CodeOf(err) != daemon.NoToken {
+				t.Errorf("the stream ended with %v", err)
+			}
+		case <-time.After(patience):
+			t.Fatal("the stream goes on without its token")
+		}
+	}
+}

@@ -35,17 +35,16 @@ func TestTheCommittedDocumentIsTheServedOne(t *testing.T) {
 	}
 }
 
-// exchanges are requests for each operation, with the status that each must have:
-// one that succeeds, at least, and what else answers with a document of its own.
-func (x *rig) exchanges() map[string][]struct {
+// exchange is a request, and the status that its answer must have.
+type exchange struct {
 	call
 	status int
-} {
-	type one = struct {
-		call
-		status int
-	}
-	return map[string][]one{
+}
+
+// exchanges are requests for each operation: one that succeeds, at least, and what
+// else answers with a document of its own.
+func exchanges() map[string][]exchange {
+	return map[string][]exchange{
 		"enqueue-job": {
 			{call{method: "POST", path: "/api/v1/jobs", body: run, head: map[string]string{"Idempotency-Key": "k"}}, 201},
 			{call{method: "POST", path: "/api/v1/jobs", body: run, head: map[string]string{"Idempotency-Key": "k"}}, 200},
@@ -88,7 +87,7 @@ var order = []string{"enqueue-job", "create-token", "cordon", "add-schedule"}
 func TestEveryAnswerIsWhatTheDocumentSays(t *testing.T) {
 	x := newRig(t)
 	x.ended() // job 1
-	tests := x.exchanges()
+	tests := exchanges()
 	ops := slices.Clone(order)
 	for _, id := range api.Operations(x.srv) {
 		if !slices.Contains(ops, id) {

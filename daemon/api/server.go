@@ -46,6 +46,7 @@ type Server struct {
 	within time.Duration // how long an answer may take
 	doc    *huma.OpenAPI
 
+	recheck   time.Duration // between two looks at whether a stream may go on
 	uses      uses
 	followers atomic.Int64
 }
@@ -61,7 +62,7 @@ func New(o Options) *Server {
 	if o.Beat == 0 {
 		o.Beat = 15 * time.Second
 	}
-	s := &Server{opts: o, mux: chi.NewRouter(), within: answerWithin}
+	s := &Server{opts: o, mux: chi.NewRouter(), within: answerWithin, recheck: 15 * time.Second}
 	s.ids = func() string { return daemon.NewID("req", o.Clock.Now(), o.Desk.Chance) }
 	s.mux.NotFound(notFound)
 	s.mux.MethodNotAllowed(s.wrongMethod)
