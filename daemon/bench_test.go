@@ -60,7 +60,7 @@ func benchRenewals(b *testing.B, o sqlite.Options) {
 		return time.Since(begin)
 	}
 	step()
-	step(daemon.Listed{Instance: "k", Seq: d.Snapshot().Seq})
+	step(daemon.Listed{Instance: "k", Epoch: d.Snapshot().Epoch, Seq: d.Snapshot().Seq})
 	if d.Role() != daemon.Active {
 		b.Fatalf("role %s", d.Role())
 	}

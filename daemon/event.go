@@ -24,6 +24,7 @@ type (
 	// nobody has yet let it forget, those of earlier keepers of this host too.
 	Listed struct {
 		Instance string
+		Epoch    int64    // the term that the keeper obeys
 		Seq      int64    // of the lease, as Hello brought it; 0 in an answer to List
 		Running  []string // attempts
 		Cgroup   bool     // it kills by a cgroup of its own, which nothing leaves

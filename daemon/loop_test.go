@@ -31,7 +31,7 @@ func (b bubble) Boot() daemon.Boottime { return daemon.Boottime(time.Since(b.beg
 type instant struct{ tell func(daemon.Event) }
 
 func (r instant) Hello(_ context.Context, h daemon.Hello) error {
-	r.tell(daemon.Listed{Instance: "keeper", Seq: h.Seq})
+	r.tell(daemon.Listed{Instance: "keeper", Epoch: h.Epoch, Seq: h.Seq})
 	return nil
 }
 func (r instant) Start(_ context.Context, s daemon.Start) error {

@@ -48,7 +48,13 @@ func (k keeperView) mayStart(seq int64) bool {
 	return k.instance != "" && seq-k.acked < 2
 }
 
+// takeListed hears a keeper that obeys this term. An answer to the Hello of an
+// earlier one would bind us to a keeper that heeds no leash of ours (K2): another
+// Hello is owed instead.
 func (d *Daemon) takeListed(now Instant, ev Listed) {
+	if ev.Epoch != d.tenure.known.epoch {
+		return
+	}
 	if ev.Instance != d.keeper.instance {
 		d.keeper = keeperView{instance: ev.Instance}
 		d.log.Info("keeper answers", "instance", ev.Instance, "running", len(ev.Running), "ends", len(ev.Exits))

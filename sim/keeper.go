@@ -62,7 +62,7 @@ func (r runner) Hello(_ context.Context, m daemon.Hello) error {
 // hello finds a keeper for p: an old one must be gone first, since it may still
 // have processes.
 func (h *Host) hello(p *proc, m daemon.Hello) {
-	if !p.up || h.proc != p || p.d.Snapshot().Epoch != m.Epoch {
+	if !p.up || h.proc != p {
 		return
 	}
 	if k := h.keeper; k != nil && k.session != p {
@@ -172,7 +172,7 @@ func (k *keeper) answer(ev daemon.Event) {
 }
 
 func (k *keeper) list(seq int64) daemon.Listed {
-	l := daemon.Listed{Instance: k.instance, Seq: seq, Cgroup: true, Exits: slices.Clone(k.h.records)}
+	l := daemon.Listed{Instance: k.instance, Epoch: k.epoch, Seq: seq, Cgroup: true, Exits: slices.Clone(k.h.records)}
 	for _, j := range k.jobs {
 		if j.alive {
 			l.Running = append(l.Running, j.attempt)

@@ -453,3 +453,30 @@ func TestSlowBootRenewsItsLease(t *testing.T) {
 		t.Errorf("epoch %d: the lease was lost while booting", row.Epoch)
 	}
 }
+
+// A boot whose trust ran out is begun anew in a later term. The keeper's answer
+// to the first Hello comes while the daemon watches, or after it has acquired:
+// it says nothing of the new term, and the keeper must be greeted again, or no
+// job would ever start. Found by World 1002723 of the drawn ones.
+func TestAKeeperThatAnswersAnEarlierTermIsGreetedAgain(t *testing.T) {
+	for _, slow := range []time.Duration{ttl, 3 * ttl / 2, 2 * ttl, 3 * ttl} {
+		t.Run(slow.String(), func(t *testing.T) {
+			w := newWorld(t, 22)
+			alpha := w.Host("alpha")
+			alpha.KeeperDelay(slow)
+			alpha.Serve(sim.Standby)
+			w.pass(time.Second)
+			alpha.Freeze() // no renewal: trust runs out before READY
+			w.pass(ttl)
+			alpha.Thaw()
+			w.wait(time.Minute, "the second term", func() bool { return w.Ghost.Terms() == 2 })
+			w.wait(time.Minute, "alpha", w.isActive(alpha))
+			id, err := alpha.Enqueue("sleep", "1s")
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.wait(time.Minute, "the job's end", func() bool { return w.Unfinished() == 0 })
+			w.wantState(id, daemon.Succeeded)
+		})
+	}
+}

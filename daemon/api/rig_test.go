@@ -50,7 +50,7 @@ type stage struct {
 }
 
 func (s *stage) Hello(_ context.Context, h daemon.Hello) error {
-	s.tell(daemon.Listed{Instance: "keeper", Seq: h.Seq})
+	s.tell(daemon.Listed{Instance: "keeper", Epoch: h.Epoch, Seq: h.Seq})
 	return nil
 }
 func (s *stage) Start(_ context.Context, m daemon.Start) error {

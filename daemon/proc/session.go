@@ -172,6 +172,7 @@ func (k *Keeper) list(seq int64) report {
 	l := daemon.Listed{Instance: k.instance, Seq: seq, Cgroup: k.groups.base != "", Exits: k.records.list()}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	l.Epoch = k.epoch
 	for token, a := range k.attempts {
 		if !a.over {
 			l.Running = append(l.Running, token)
