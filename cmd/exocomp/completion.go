@@ -50,7 +50,7 @@ func words() map[string][]string {
 		states[i] = string(s)
 	}
 	return map[string][]string{"state": states, "output": formats, "only": {"stdout", "stderr"},
-		"rerun": {"never", "safe"}, "kind": {"command"}, "trigger": {"manual"}}
+		"rerun": {"never", "safe"}, "scope": {string(daemon.Viewer), string(daemon.Operator), string(daemon.Admin)}, "kind": {"command"}, "trigger": {"manual"}}
 }
 
 // completions gives every flag of the tree its values, where they are known.
@@ -76,6 +76,8 @@ func (a *app) completions(root *cobra.Command) {
 			c.ValidArgsFunction = a.completeJobs(nil)
 		case "exocomp jobs cancel":
 			c.ValidArgsFunction = a.completeJobs(daemon.States[:4])
+		case "exocomp settings get", "exocomp settings set":
+			c.ValidArgsFunction = completeSettings
 		case "exocomp uncordon":
 			offer(c, "reason", a.completeCordons)
 		}

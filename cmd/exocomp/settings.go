@@ -18,6 +18,17 @@ func (a *app) settingsCmd() *cobra.Command {
 	return c
 }
 
+// completeSettings offers the names of settings, and then nothing.
+func completeSettings(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var out []string
+	for _, s := range daemon.AllSettings {
+		if len(args) == 0 && (c.Name() == "get" || s.Flag == "") {
+			out = append(out, s.Name+"\t"+s.Doc)
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
 func (a *app) settingsListCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",

@@ -130,9 +130,9 @@ func (a *app) makeToken(ctx context.Context, local bool, r daemon.TokenRequest) 
 // lock no daemon of this host starts; one of another host is refused by the lease.
 func (a *app) makeTokenAlone(ctx context.Context, r daemon.TokenRequest) (made daemon.TokenMade, b *banner, err error) {
 	g := &a.global
-	if g.remote != "" {
-		return made, nil, daemon.Errorf(daemon.Usage, "--local and --remote: a token is made on the store of this host, or by a daemon").
-			Hint("leave one of them out")
+	if g.elsewhere() {
+		return made, nil, daemon.Errorf(daemon.Usage, "--local is for the store of this host, and this command is for %s (%s)", g.remote, a.place.by).
+			Hint("leave --local out, or say --context local")
 	}
 	if err := g.checkOwner(); err != nil {
 		return made, nil, daemon.Errorf(daemon.CodeOf(err), "%w", err).Hint("run it as the owner of the data directory")
